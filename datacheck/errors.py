@@ -39,7 +39,7 @@ def escape_controls(text: str) -> str:
     Line breaks stay.
     """
     if not text.isprintable():
-        text = _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        text = _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
     return escape_ci_commands(text)
 
 
@@ -178,8 +178,8 @@ def check_name(path: str | os.PathLike[str]) -> None:
     """
     name = os.fspath(path)
     if "\0" in name:
-        said = name.replace("\0", r"\x00")
-        msg = f"{said}: holds the character NUL, which no name of a file can have. Leave it out."
+        escaped = name.replace("\0", r"\x00")
+        msg = f"{escaped}: holds the character NUL, which no name of a file can have. Leave it out."
         raise UsageError(msg)
     # Path turns s3://bucket into s3:/bucket, so one slash is enough for an address.
     if not isinstance(path, str) and re.match(r"[a-z][a-z0-9+.-]+:/", name):

@@ -126,17 +126,22 @@ def build(
     _check_missing(run, allow_missing)
     workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
     names = _splits(chosen, run, split)
-    seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
-    jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]
+    earlier_entries = {
+        name: hashed_before(target, chosen.name, name) if reuse else {} for name in names
+    }
+    jobs = [
+        job_of(chosen, run, name, workers, scheduler, earlier_entries[name], progress)
+        for name in names
+    ]
     place = None if staging is None else Path(staging)
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "workers": workers,
         "scheduler": scheduler,
         "progress": progress,
         "reuse": reuse,
     }
-    made = [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
-    return [replace(one, unlisted=run.listing.refused) for one in made]
+    caches = [build_cache(job, target, staging=place, check=check, **options) for job in jobs]
+    return [replace(cache, unlisted=run.listing.refused) for cache in caches]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +184,7 @@ def explain(
         progress,
     )
     _check_rules_ran(run)
-    found = []
+    explanations = []
     for name in _splits(chosen, run, split):
         job = job_of(
             chosen,
@@ -193,14 +198,14 @@ def explain(
             _target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None
         )
         newest = target.newest()
-        known = newest in {None, target.path}
-        told = (
+        unchanged = newest in {None, target.path}
+        reasons = (
             []
-            if newest is None or known
+            if newest is None or unchanged
             else explained(inputs["said"], digests(job), job.samples, newest)
         )
-        found.append(Explained(target.path, newest, told, target.exists()))
-    return found
+        explanations.append(Explained(target.path, newest, reasons, target.exists()))
+    return explanations
 
 
 def repair(
@@ -250,8 +255,8 @@ def _resolve_pipeline(pipeline: Pipeline | Schema | str | Path, compress: str | 
 
 
 def _target(chosen: Pipeline, out: str | Path | None) -> Path | str:
-    wanted = out if out is not None else chosen.out or Path("cache")
-    return wanted if is_url(wanted) else Path(wanted)
+    target = out if out is not None else chosen.out or Path("cache")
+    return target if is_url(target) else Path(target)
 
 
 def _data_folders(
@@ -303,17 +308,22 @@ def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
     """Return the splits to build, sorted; a folder that could not be listed is not a split."""
     refused = {path for path, _ in run.listing.refused}
     table = run.table
-    known = sorted(
+    existing = sorted(
         {name for key, name in zip(table.keys, table.splits, strict=True) if key not in refused}
         or {""}
     )
-    wanted = [split] if split is not None else list(pipeline.splits) or known
-    for name in wanted:
-        if name not in known:
-            has = ", ".join(filter(None, known)) or "none (no split in samples.files of the schema)"
-            msg = f"no split {name!r}{suggestion(name, known)}; the splits of these data: {has}"
+    requested = [split] if split is not None else list(pipeline.splits) or existing
+    for name in requested:
+        if name not in existing:
+            listed = (
+                ", ".join(filter(None, existing))
+                or "none (no split in samples.files of the schema)"
+            )
+            msg = (
+                f"no split {name!r}{suggestion(name, existing)}; the splits of these data: {listed}"
+            )
             raise UsageError(msg)
-    return sorted(set(wanted))
+    return sorted(set(requested))
 
 
 def job_of(
@@ -345,10 +355,14 @@ def job_of(
         nbytes=np.asarray(table.nbytes, dtype=np.int64),
     )
     source = open_source(schema, listing.root, listing.roots)
-    read = set(item_of[samples.readable].tolist())
-    files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
-    paths = sorted({path for some in files for path in some})
-    known, others = _field_stats(source, table, items, split, workers, scheduler, progress)
+    read_items = set(item_of[samples.readable].tolist())
+    files = [
+        source.files(item) if number in read_items else [] for number, item in enumerate(items)
+    ]
+    paths = sorted({path for item_files in files for path in item_files})
+    field_stats, excess_fields = _field_stats(
+        source, table, items, split, workers, scheduler, progress
+    )
     return BuildJob(
         pipeline=pipeline.name,
         schema=schema,
@@ -357,7 +371,7 @@ def job_of(
         roots=listing.roots,
         steps=pipeline.steps,
         samples=samples,
-        seen=known,
+        seen=field_stats,
         files=files,
         sources={path: _entry(run, path, hashed or {}) for path in paths},
         paths=pipeline.paths,
@@ -368,26 +382,26 @@ def job_of(
             for item in items
             if (marks := source.marks_of(item, listing.marks)) is not None
         },
-        too_many=others,
+        too_many=excess_fields,
     )
 
 
 def _check_unique_keys(keys: Sequence[str]) -> None:
-    for one, other in pairwise(keys):
-        if one == other:
+    for key, next_key in pairwise(keys):
+        if key == next_key:
             msg = (
-                f"two samples have the key {one}. List it once; if it is one file in two roles, "
+                f"two samples have the key {key}. List it once; if it is one file in two roles, "
                 f"use two schemas."
             )
             raise UsageError(msg)
 
 
-def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item], Any]:
+def _items(all_items: Sequence[Item], table: Table, split: str) -> tuple[list[Item], Any]:
     """Return the items of a split, and for each sample the position of its item.
 
     A sample whose listed file does not exist gets an item of its own.
     """
-    items = [item for item in known if item.split == split]
+    items = [item for item in all_items if item.split == split]
     place = {item.path: number for number, item in enumerate(items)}
     item_of = np.zeros(len(table), np.int64)
     for i, path in enumerate(table.files):
@@ -412,10 +426,10 @@ def _field_stats(
     if has_field_stats(schema, table):
         return stats_of_table(schema, table), 0
     readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
-    some = [item for item in items if item.path in readable]
+    readable_items = [item for item in items if item.path in readable]
     place = source.schema, source.root, source.roots
     return measure_fields(
-        *place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress
+        *place, readable_items, table.keys, workers=workers, scheduler=scheduler, progress=progress
     )
 
 
@@ -432,7 +446,7 @@ def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:
         raise UsageError(msg)
     if entry.digest:
         return entry
-    before = hashed.get(path)
-    if before is not None and before[1:5] == entry[1:5]:
-        return entry._replace(digest=before.digest)
+    earlier = hashed.get(path)
+    if earlier is not None and earlier[1:5] == entry[1:5]:
+        return entry._replace(digest=earlier.digest)
     return entry._replace(digest=digest_entry(run.listing.root, path, run.listing.roots))

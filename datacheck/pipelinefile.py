@@ -40,9 +40,9 @@ class _SourceSection(BaseModel):
     roots: dict[str, str] = Field(default_factory=dict)
 
 
-def _codec(said: Any) -> Codec:
+def _codec(text: Any) -> Codec:
     try:
-        return Codec.parse(str(said))
+        return Codec.parse(str(text))
     except UsageError as error:
         raise ValueError(str(error)) from error
 
@@ -107,16 +107,16 @@ def load_pipeline(name_or_path: str | Path) -> Pipeline:
             of each.
     """
     name = str(name_or_path)
-    known = sorted({*builtin("pipelines"), *builtin("schemas")})
+    names = sorted({*builtin("pipelines"), *builtin("schemas")})
     if (
-        name not in known
+        name not in names
         and not Path(name).exists()
         and Path(name).name == name
         and not Path(name).suffix
     ):
         msg = (
             f"no pipeline or schema is called {name!r}; built in are "
-            f"{', '.join(known)}{suggestion(name, known)}"
+            f"{', '.join(names)}{suggestion(name, names)}"
         )
         raise SchemaError(msg)
     path = find(
@@ -140,9 +140,9 @@ def of_schema(schema: Schema) -> Pipeline:
 def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
     file = to_model(_PipelineFile, data, lines)
     base = path.parent
-    beside = base / file.dataset
+    schema_file = base / file.dataset
     schema = load_schema(
-        beside if file.dataset not in builtin() and beside.is_file() else file.dataset
+        schema_file if file.dataset not in builtin() and schema_file.is_file() else file.dataset
     )
     steps = [
         _step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)
@@ -157,32 +157,34 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
         else base / file.cache.out,
         roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
         splits=file.cache.splits,
-        paths=_paths(schema, steps, base, beside),
+        paths=_paths(schema, steps, base, schema_file),
         codec=file.cache.compress,
     )
 
 
-def _paths(schema: Schema, steps: Sequence[Transform], base: Path, beside: Path) -> tuple[str, ...]:
+def _paths(
+    schema: Schema, steps: Sequence[Transform], base: Path, schema_file: Path
+) -> tuple[str, ...]:
     """Return the folders of the modules that the steps and the schema's own checks name.
 
     Empty where neither names any.
     """
-    own = [base] if any(step.own_code for step in steps) else []
-    own += [beside.parent] if schema.checks and beside.is_file() else []
-    return tuple(dict.fromkeys(str(folder.resolve()) for folder in own))
+    folders = [base] if any(step.own_code for step in steps) else []
+    folders += [schema_file.parent] if schema.checks and schema_file.is_file() else []
+    return tuple(dict.fromkeys(str(folder.resolve()) for folder in folders))
 
 
 def _step(entry: object, number: int, lines: Lines) -> Transform:
-    here = ("transforms", number)
+    location = ("transforms", number)
     try:
         kind, options = transforms.parse_step(entry)
     except UsageError as error:
-        raise_complaints([(here, str(error))], lines)
+        raise_complaints([(location, str(error))], lines)
         raise
-    depth = len(here) + 1  # below the transform's name
+    depth = len(location) + 1  # below the transform's name
     inside = {
-        where[depth:]: place
-        for where, place in lines.items()
-        if where[:2] == here and len(where) >= depth
+        key[depth:]: place
+        for key, place in lines.items()
+        if key[:2] == location and len(key) >= depth
     }
-    return to_model(kind, options, inside | {(): lines[here]})
+    return to_model(kind, options, inside | {(): lines[location]})

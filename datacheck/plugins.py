@@ -36,11 +36,11 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
     Raises:
         UsageError: a plug-in cannot be loaded.
     """
-    found: list[Kind] = []
+    objects: list[Kind] = []
     for module in import_all(package):
         for value in list(vars(module).values()):
-            if isinstance(value, kind) and not any(value is known for known in found):
-                found.append(value)
+            if isinstance(value, kind) and not any(value is existing for existing in objects):
+                objects.append(value)
     for entry in sorted(known_plugins(tuple(sys.path)).select(group=package), key=lambda e: e.name):
         try:
             value = entry.load()
@@ -51,8 +51,8 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
             )
             raise UsageError(msg) from error
         if isinstance(value, kind):
-            found.append(value)
-    return found
+            objects.append(value)
+    return objects
 
 
 @cache
@@ -106,10 +106,10 @@ def module_folders() -> list[str]:
         folders of `add_module_folders` are left out too: the child's task names them.
     """
     home = str(Path(__file__).parents[1])
-    found = [
+    absolute = [
         folder for folder in sys.path if Path(folder).is_absolute() and folder not in _added_folders
     ]
-    return found if home in found else [*found, home]
+    return absolute if home in absolute else [*absolute, home]
 
 
 def add_module_folders(folders: Sequence[str]) -> None:
@@ -121,12 +121,12 @@ def add_module_folders(folders: Sequence[str]) -> None:
     """
     if not folders and not _added_folders:
         return  # the common case: nearly no task has folders
-    gone = [folder for folder in _added_folders if folder not in folders]
+    removed = [folder for folder in _added_folders if folder not in folders]
     # A list, because other threads may import meanwhile.
-    for name, module in list(sys.modules.items()) if gone else []:
-        if _lies_in(gone, name, module):
+    for name, module in list(sys.modules.items()) if removed else []:
+        if _lies_in(removed, name, module):
             sys.modules.pop(name, None)
-    sys.path[:] = [folder for folder in sys.path if folder not in gone]
+    sys.path[:] = [folder for folder in sys.path if folder not in removed]
     _added_folders[:] = [
         folder for folder in folders if folder in _added_folders or folder not in sys.path
     ]
@@ -148,14 +148,14 @@ def require(module: str, extra: str) -> Any:
     """
     msg = f"{module} is not installed: pip install 'datacheck[{extra}]'"
     try:
-        found = importlib.import_module(module)
+        library = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(msg) from error
-    spec = getattr(found, "__spec__", None)
+    spec = getattr(library, "__spec__", None)
     # A folder of that name without a package, such as the one that wandb leaves where it ran.
     if spec is not None and spec.origin is None:
         raise MissingDependencyError(msg)
-    return found
+    return library
 
 
 def is_installed(module: str) -> bool:

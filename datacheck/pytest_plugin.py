@@ -92,10 +92,10 @@ class _Scan:
         return self._result
 
     def _schema(self) -> str | None:
-        given: str | None = self._config.option.datacheck_schema
+        option: str | None = self._config.option.datacheck_schema
         name = self._config.getini("datacheck_schema")
-        if given is not None or not name:
-            return given
+        if option is not None or not name:
+            return option
         file = _configured_path(self._config, name)
         return file if (self._config.invocation_params.dir / file).is_file() else str(name)
 
@@ -130,12 +130,12 @@ def _run_scan(data: str, schema: str | None, folder: Path) -> str:
     if run.stdout:
         return run.stdout.decode()
     lines = run.stderr.decode(errors="replace").splitlines()
-    told = [
+    messages = [
         line.removeprefix("datacheck: ") for line in lines if line.startswith("datacheck: ")
     ] or lines[-1:]
     msg = (
         f"--datacheck {data}: "
-        f"{' '.join(told) or f'the scan ended with {run.returncode} and said nothing'}"
+        f"{' '.join(messages) or f'the scan ended with {run.returncode} and said nothing'}"
     )
     raise pytest.UsageError(msg)
 
@@ -182,9 +182,15 @@ class _RuleItem(pytest.Item):
         """Return the findings as the command line prints them, without a traceback."""
         if not isinstance(excinfo.value, _RuleFailed):
             return super().repr_failure(excinfo, style)
-        told = self._outcome
-        first = f"{told.message}\n{told.trace}" if told.trace else "" if told.text else told.message
-        return "\n\n".join(part for part in (first, told.text) if part)
+        outcome = self._outcome
+        summary = (
+            f"{outcome.message}\n{outcome.trace}"
+            if outcome.trace
+            else ""
+            if outcome.text
+            else outcome.message
+        )
+        return "\n\n".join(part for part in (summary, outcome.text) if part)
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Return the data folder and the name of the rule."""

@@ -109,8 +109,8 @@ def tokenizer_files(path: str) -> list[bytes | None]:
             or is too large.
     """
     place = _place(path)
-    first = place / _FILE if place.is_dir() else place
-    files = [first, first.with_name(_CONFIG), first.with_name(_TEMPLATE)]
+    main_file = place / _FILE if place.is_dir() else place
+    files = [main_file, main_file.with_name(_CONFIG), main_file.with_name(_TEMPLATE)]
     return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
 
 
@@ -159,7 +159,7 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
     """
     try:
         raw, config, template = (
-            None if one is None else one.decode() for one in tokenizer_files(path)
+            None if content is None else content.decode() for content in tokenizer_files(path)
         )
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{_shown(path)}: cannot be read: {error}"
@@ -167,23 +167,25 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
     if raw is None:
         msg = f"{_shown(path)}: no tokenizer there; it is a folder with {_FILE}, or that file"
         raise UsageError(msg)
-    said = _json(_shown(path), config or "{}")
+    settings = _json(_shown(path), config or "{}")
     special = {
-        n: t.get("content") if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))
+        n: t.get("content") if isinstance(t, Mapping) else t
+        for n in _SPECIAL
+        if (t := settings.get(n))
     }
-    told = _template_of(said.get("chat_template")) or template
-    for name, text in {**special, "chat_template": told or ""}.items():
+    chat_template = _template_of(settings.get("chat_template")) or template
+    for name, text in {**special, "chat_template": chat_template or ""}.items():
         if not isinstance(text, str) or not _is_unicode(text):
             msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
             raise UsageError(msg)
-    return raw, told, special
+    return raw, chat_template, special
 
 
-def _template_of(told: Any) -> Any:
+def _template_of(declared: Any) -> Any:
     """Return the chat template of a configuration, which may hold several by name."""
-    named = [t for t in told if isinstance(t, Mapping)] if isinstance(told, list) else []
+    named = [t for t in declared if isinstance(t, Mapping)] if isinstance(declared, list) else []
     if not named:
-        return told
+        return declared
     return next(
         (t.get("template") for t in named if t.get("name") == "default"), named[0].get("template")
     )
@@ -225,8 +227,8 @@ class Tokenizer:
     def id_of(self, special: str) -> int | None:
         """Return the id of a special token ("bos_token"), or None."""
         name = self.special.get(special)
-        found: int | None = None if name is None else self._encoder.token_to_id(name)
-        return found
+        token_id: int | None = None if name is None else self._encoder.token_to_id(name)
+        return token_id
 
     def encode(self, texts: Sequence[str], *, around: bool = True) -> list[Array]:
         """Return the ids of each text: int64 (tokens).
@@ -240,8 +242,8 @@ class Tokenizer:
             UsageError: the tokenizer is damaged.
         """
         with _library(f"{self._path}: the tokenizer fails"):
-            found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
-        return [np.array(one.ids, dtype=np.int64) for one in found]
+            encodings = self._encoder.encode_batch(list(texts), add_special_tokens=around)
+        return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
     def placed(self, text: str) -> tuple[Array, Array]:
         """Return the ids of a text without added tokens, and the place of each in the text.
@@ -254,10 +256,10 @@ class Tokenizer:
             UsageError: the tokenizer is damaged.
         """
         with _library(f"{self._path}: the tokenizer fails"):
-            found = self._encoder.encode(text, add_special_tokens=False)
-        return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(
-            -1, 2
-        )
+            encoding = self._encoder.encode(text, add_special_tokens=False)
+        return np.array(encoding.ids, dtype=np.int64), np.array(
+            encoding.offsets, dtype=np.int64
+        ).reshape(-1, 2)
 
     def decode(self, ids: Array) -> str:
         """Return the text of ids; ids that the tokenizer does not know are left out.
@@ -265,9 +267,9 @@ class Tokenizer:
         Raises:
             UsageError: the tokenizer is damaged.
         """
-        known = ids[(ids >= 0) & (ids < self.size)]
+        known_ids = ids[(ids >= 0) & (ids < self.size)]
         with _library(f"{self._path}: the tokenizer fails"):
-            text: str = self._encoder.decode(known.tolist(), skip_special_tokens=False)
+            text: str = self._encoder.decode(known_ids.tolist(), skip_special_tokens=False)
         return text
 
     @cached_property
@@ -387,8 +389,8 @@ class _TemplateCosts:
             ValueError: it must not.
         """
         if self._short or (self._long >= _MOST_LONG and letters > _SHORT):
-            many = "a short chat" if self._short else f"{self._long} other long chats"
-            msg = f"the chat template {self._why} for {many} beside it; {UNTRIED}"
+            chats = "a short chat" if self._short else f"{self._long} other long chats"
+            msg = f"the chat template {self._why} for {chats} beside it; {UNTRIED}"
             raise ValueError(msg)
 
     def refusal(self, why: str, letters: int) -> ValueError:
@@ -443,18 +445,20 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
     """Return the messages of a conversation, or of a single message; [] for any other value."""
     if isinstance(value, dict) and any(value.keys() >= set(names) for names in MESSAGE_NAMES):
         return [value]
-    found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
-    return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+    messages = (
+        value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
+    )
+    return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
 
 
 def _json(path: str, text: str) -> dict[str, Any]:
     try:
         check_values(text.encode())
-        said = json.loads(text)
+        settings = json.loads(text)
     except (ValueError, RecursionError) as error:
         msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
         raise UsageError(msg) from error
-    return said if isinstance(said, dict) else {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _times(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -474,7 +478,9 @@ def _times(environment: Any, context: Any, operator: str, left: Any, right: Any)
         )
         large = bits > _DIGITS
     else:  # floats do not grow in digits
-        count = math.prod(len(one) if isinstance(one, Sized) else one for one in (left, right))
+        count = math.prod(
+            len(operand) if isinstance(operand, Sized) else operand for operand in (left, right)
+        )
         large = (isinstance(left, Sized) or isinstance(right, Sized)) and count > _REPEATED
     if large:
         msg = f"the result of {operator} is too large"

@@ -106,8 +106,8 @@ def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
     add_module_folders(job.paths)
     schema = job.schema.for_split(job.split)
     own_code = any(step.own_code for step in job.steps)
-    found = resolve(schema, job.seen, samples.valid & samples.readable, own_code=own_code)
-    before, left_out = without_unstorable(found, schema, job.seen, samples)
+    resolved = resolve(schema, job.seen, samples.valid & samples.readable, own_code=own_code)
+    before, left_out = without_unstorable(resolved, schema, job.seen, samples)
     absent = {
         name
         for name, spec in schema.stored.items()
@@ -134,10 +134,10 @@ def prepare(job: BuildJob) -> tuple[BuildPlan, list[Transform], dict[str, Any]]:
         n for n, spec in specs.items() if read.get(n) == (spec.kind, spec.dim, spec.item)
     )
     plan = replace(plan, left_out=left_out, unchanged_axes=unchanged_axes)
-    said = fingerprint.key_inputs(
+    key_inputs = fingerprint.key_inputs(
         job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()}
     )
-    return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
+    return plan, steps, {"said": key_inputs, "recipe": fingerprint.recipe(schema, steps, plan)}
 
 
 def _check_sizes(job: BuildJob, schema: Schema, specs: Mapping[str, ArraySpec]) -> None:
@@ -200,7 +200,7 @@ def build_cache(
     key = fingerprint.key(inputs["said"])
     target = target_of(out, (job.pipeline, plan.split, key), staging)
     finished, moved = target.finished()
-    second = partial(
+    recheck = partial(
         checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress
     )
     if finished is not None:
@@ -210,38 +210,38 @@ def build_cache(
         if check is None:
             return built
         with claim(target.place, key) as stage:
-            return replace(built, checked=second(check, finished, stage.folder))
+            return replace(built, checked=recheck(check, finished, stage.folder))
     with claim(target.place, key) as stage:
-        kept = stage.kept(plan)
+        kept_records = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
-        old = find_reusable(folders, inputs["recipe"], plan, files_of(job))
-        folder, done = finish_build(
-            job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress
+        reusable = find_reusable(folders, inputs["recipe"], plan, files_of(job))
+        folder, finished_cache = finish_build(
+            job, plan, steps, inputs, stage, kept_records, reusable, workers, scheduler, progress
         )
-        again = (
+        checked_count = (
             0
             if check is None
-            else second(check, open_cache(folder, verify="manifest"), stage.folder)
+            else recheck(check, open_cache(folder, verify="manifest"), stage.folder)
         )
-        came = target.publish(folder, done.manifest, _upload_progress(plan, progress))
-    size = sum(n for n, _ in done.manifest.files.values())
-    count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
-    gave = None if old is None else old.reuse
-    theirs = came == "theirs"
+        outcome = target.publish(folder, finished_cache.manifest, _upload_progress(plan, progress))
+    size = sum(n for n, _ in finished_cache.manifest.files.values())
+    count = (len(plan.samples), int(finished_cache.made.sum()), int(finished_cache.valid.sum()))
+    reuse_counts = None if reusable is None else reusable.reuse
+    theirs = outcome == "theirs"
     return Built(
         target.path,
         plan.split,
         *count,
         size,
         theirs,
-        done.not_made,
+        finished_cache.not_made,
         moved,
-        len(kept),
+        len(kept_records),
         plan.shards,
-        gave,
-        again,
+        reuse_counts,
+        checked_count,
         left_out=plan.left_out,
-        unfit=_unfit(job, plan, done.made),
+        unfit=_unfit(job, plan, finished_cache.made),
     )
 
 
@@ -251,14 +251,14 @@ def _unfit(job: BuildJob, plan: BuildPlan, made: Array) -> dict[str, tuple[int, 
     Shapes:
         made: bool (samples)
     """
-    lost = plan.samples.readable & plan.samples.valid & ~made
-    found: dict[str, tuple[int, str]] = {}
-    for name, odd in unfit({n: plan.specs[n] for n in plan.unchanged_axes}, job.seen).items():
-        here = lost & odd
-        if here.any():
-            found[name] = (int(here.sum()), describe_shape(plan.specs[name]))
-            lost &= ~odd
-    return found
+    not_made = plan.samples.readable & plan.samples.valid & ~made
+    summary: dict[str, tuple[int, str]] = {}
+    for name, misfits in unfit({n: plan.specs[n] for n in plan.unchanged_axes}, job.seen).items():
+        affected = not_made & misfits
+        if affected.any():
+            summary[name] = (int(affected.sum()), describe_shape(plan.specs[name]))
+            not_made &= ~misfits
+    return summary
 
 
 def finish_build(
@@ -289,17 +289,17 @@ def finish_build(
     _check_space(job, plan, {*kept, *([] if old is None else old.shared)}, stage.folder)
     records = _make_shards(job, plan, steps, stage, kept, old, workers, scheduler, progress)
     key = fingerprint.key(inputs["said"])
-    own = stamps(job.sources, job.hashed)
-    facts = CacheMetadata(
-        job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own
+    file_stamps = stamps(job.sources, job.hashed)
+    metadata = CacheMetadata(
+        job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), file_stamps
     )
     folder, linked = stage.fence()
-    done = CacheFinisher(folder, plan, facts, records, linked).run()
-    if not done.made.any():
-        reason = done.not_made[0] if done.not_made else ("", "")
+    finished = CacheFinisher(folder, plan, metadata, records, linked).run()
+    if not finished.made.any():
+        reason = finished.not_made[0] if finished.not_made else ("", "")
         msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
         raise UsageError(msg)
-    return folder, done
+    return folder, finished
 
 
 def _existing_cache(target: Target, plan: BuildPlan, cache: Cache) -> Built:
@@ -341,8 +341,8 @@ def _check_space(job: BuildJob, plan: BuildPlan, kept: Collection[int], folder: 
         if spec.dim is None:
             needed += int(todo.sum()) * spec.item_bytes
         elif spec.kind == "array" and not job.steps:
-            sure = todo & plan.samples.readable & plan.samples.valid
-            needed += int(job.seen[name].length[sure].sum()) * spec.item_bytes
+            certain = todo & plan.samples.readable & plan.samples.valid
+            needed += int(job.seen[name].length[certain].sum()) * spec.item_bytes
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and needed > free:  # some servers report no size
@@ -371,61 +371,67 @@ def _make_shards(
     points = seek_points(job, plan) if several else {}
     tick = plan.after(plan.before("building", range(plan.shards)), kept)._replace(kept=len(kept))
 
-    def make(others: Collection[int], giver: ReusableCache | None) -> None:
+    def make(excluded: Collection[int], earlier: ReusableCache | None) -> None:
         nonlocal tick
         series = [
             [
-                left
-                for batch in some
-                if (left := [g for g in batch if g not in records and g not in others])
+                remaining
+                for batch in batches
+                if (remaining := [g for g in batch if g not in records and g not in excluded])
             ]
-            for some in plan.series(points)
+            for batches in plan.series(points)
         ]
         # No idle processes: starting one takes longer than making a few shards.
         needed = min(workers, sum(map(bool, series)))
         tasks = tasks_of(
-            job, plan, steps, chain.from_iterable(series), stage.shards, stage.records, giver
+            job, plan, steps, chain.from_iterable(series), stage.shards, stage.records, earlier
         )
         with contextlib.closing(
             ordered_map(  # type: ignore[type-var]
                 _WRITE,
                 (
-                    next(tasks) if len(some) == 1 else list(islice(tasks, len(some)))
-                    for some in series
-                    if some
+                    next(tasks) if len(batches) == 1 else list(islice(tasks, len(batches)))
+                    for batches in series
+                    if batches
                 ),
                 workers=needed,
                 scheduler=scheduler,
                 limits=job.limits,
                 told=note_reporter(progress, tick),
                 sandbox=job.sandbox(
-                    read=[] if giver is None else [giver.folder],
+                    read=[] if earlier is None else [earlier.folder],
                     write=[stage.shards, stage.records],
                 ),
             )
         ) as outcomes:
             for outcome in outcomes:
-                done = {one.g: one for one in read_records(outcome, stage.records, plan)}
-                records.update(done)
-                if giver is not None:
-                    giver.note_copied(done)
-                    giver.note_lost(
-                        [g for order in outcome.task["items"] if (g := order["g"]) not in done]
+                new_records = {
+                    record.g: record for record in read_records(outcome, stage.records, plan)
+                }
+                records.update(new_records)
+                if earlier is not None:
+                    earlier.note_copied(new_records)
+                    earlier.note_lost(
+                        [
+                            g
+                            for order in outcome.task["items"]
+                            if (g := order["g"]) not in new_records
+                        ]
                     )
-                tick = plan.after(tick, done)
+                tick = plan.after(tick, new_records)
                 if progress is not None:
                     progress(tick)
 
     if old is not None:
         # A step that sees several samples at once may give others with other neighbours.
-        alone = all(step.by_sample for step in steps)
-        shared = [g for g in old.shared if g not in records]
-        with old.linking(stage, shared) as linked:
-            make(shared, old if alone else None)
-            found = linked()
-        records |= found
-        tick = plan.after(tick, found)._replace(kept=tick.kept + len(found))
-        if progress is not None and found:
+        independent = all(step.by_sample for step in steps)
+        linkable = [g for g in old.shared if g not in records]
+        with old.linking(stage, linkable) as linked:
+            make(linkable, old if independent else None)
+            linked_records = linked()
+        records |= linked_records
+        tick = plan.after(tick, linked_records)._replace(kept=tick.kept + len(linked_records))
+        if progress is not None and linked_records:
             progress(tick)
     make([], None)  # everything, or the shards that an earlier cache could not provide
     return records

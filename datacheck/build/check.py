@@ -154,10 +154,10 @@ def _remake(
     workers: int,
     scheduler: str | None,
     box: Sandbox | None,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Generator[TaskResult]:
     how: dict[str, Any] = {"limits": job.limits, "environment": _seed(1), "sandbox": box}
-    run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=told, **how)
+    run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=report, **how)
     if scheduler is not None or workers > 1:
         yield from run(tasks, workers=workers - 1)
     else:
@@ -181,31 +181,31 @@ def _compare(
     first: ShardDigests,
     folder: Path,
 ) -> None:
-    places = np.flatnonzero((first.made != second.made) | (first.digest != second.digest)).tolist()
+    indices = np.flatnonzero((first.made != second.made) | (first.digest != second.digest)).tolist()
     files = [name for name in sorted(first.files) if first.files[name] != second.files[name]]
-    if not places and not files:
+    if not indices and not files:
         return
     keys = plan.samples.keys[plan.shard(second.g)]
-    said = [
+    lines = [
         f"split {plan.split}: the build is not deterministic. Made a second time, shard {second.g} "
         f"differs"
     ]
-    if places:
-        said[0] += f" in {len(places):,} of {len(keys):,} samples:"
-        some = places[:_NAMED]
-        said += [
+    if indices:
+        lines[0] += f" in {len(indices):,} of {len(keys):,} samples:"
+        shown = indices[:_NAMED]
+        lines += [
             f"    {keys[i]}: {_describe_sample(first, i)}, then {_describe_sample(second, i)}"
-            for i in some
+            for i in shown
         ]
-        said += ["    ..."] * (len(places) > len(some))
+        lines += ["    ..."] * (len(indices) > len(shown))
     else:
-        said[0] += " in its bytes alone; all samples are the same. Please report it."
+        lines[0] += " in its bytes alone; all samples are the same. Please report it."
     if files:
-        said.append(f"    fields whose files differ: {', '.join(files)}")
-    if places:
-        said += _cause(job, plan, steps, second.g, [keys[i] for i in places[:_NAMED]], folder)
-    said.append("No cache was published; one that was there before was not touched.")
-    raise NondeterministicBuildError(ManyLines.of(said))
+        lines.append(f"    fields whose files differ: {', '.join(files)}")
+    if indices:
+        lines += _cause(job, plan, steps, second.g, [keys[i] for i in indices[:_NAMED]], folder)
+    lines.append("No cache was published; one that was there before was not touched.")
+    raise NondeterministicBuildError(ManyLines.of(lines))
 
 
 def _describe_sample(shard: ShardDigests | ShardRecord, i: int) -> str:
@@ -229,13 +229,13 @@ def _cause(
         *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1)),
     ]
     for _ in range(_TRIES):
-        one, other = (
+        first_trace, second_trace = (
             _trace_steps(job, plan, steps, g, keys, folder, again=again) for again in (False, True)
         )
-        for name, before, after in zip(names, one, other, strict=True):
-            found = next(((k, f) for k in keys for f in _fields(before, after, k)), None)
-            if found is not None:
-                key, field = found
+        for name, before, after in zip(names, first_trace, second_trace, strict=True):
+            difference = next(((k, f) for k in keys for f in _fields(before, after, k)), None)
+            if difference is not None:
+                key, field = difference
                 was, now = (stage.get(key, {}).get(field, "absent") for stage in (before, after))
                 yield (
                     f"    It comes by {name}: {field or 'its refusal'} of {key} is {was}, then "
@@ -260,9 +260,13 @@ def _name(step: Transform) -> str:
 
 
 def _fields(before: Stage, after: Stage, key: str) -> list[str]:
-    one = before.get(key, {})
-    other = after.get(key, {})
-    return [field for field in sorted({*one, *other}) if one.get(field) != other.get(field)]
+    first_digests = before.get(key, {})
+    second_digests = after.get(key, {})
+    return [
+        field
+        for field in sorted({*first_digests, *second_digests})
+        if first_digests.get(field) != second_digests.get(field)
+    ]
 
 
 def _trace_steps(
@@ -277,9 +281,11 @@ def _trace_steps(
 ) -> list[Stage]:
     tasks = tasks_of(job, plan, steps, [[g]], None, folder)
     box = job.sandbox(write=[folder])
-    asked = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
+    trace_tasks = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
     outcomes = list(
-        ordered_map(_TRACE, asked, limits=job.limits, environment=_seed(int(again)), sandbox=box)
+        ordered_map(
+            _TRACE, trace_tasks, limits=job.limits, environment=_seed(int(again)), sandbox=box
+        )
     )
     stages: list[Stage] = (
         outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
@@ -310,17 +316,24 @@ def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     stages: list[Stage] = [{} for _ in range(len(steps) + 1)]
     reads = task["items"][0]["reads"]
     again = task["again"]
-    for found in chain(
+    for read_result in chain(
         *(read_blocks(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))
     ):
         blocks, refused = (
-            ([found], []) if isinstance(found, Block) else ([], [(found.key, found.reason)])
+            ([read_result], [])
+            if isinstance(read_result, Block)
+            else ([], [(read_result.key, read_result.reason)])
         )
         _note(stages[0], blocks, refused, task["wanted"])
         for stage, step in zip(stages[1:], steps, strict=True):
             results = [step.apply(block) for block in blocks]
-            blocks = [block for made, _ in results for block in made]
-            _note(stage, blocks, [one for _, some in results for one in some], task["wanted"])
+            blocks = [block for made_blocks, _ in results for block in made_blocks]
+            _note(
+                stage,
+                blocks,
+                [refusal for _, refusals in results for refusal in refusals],
+                task["wanted"],
+            )
     return stages
 
 

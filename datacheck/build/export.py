@@ -62,14 +62,18 @@ def samples(cache: Cache, numbers: Array) -> Iterator[ExportedSample]:
         CorruptionError: the stored data is damaged.
     """
     for block in blocks(sample_bytes(cache, cache.fields, numbers), fields=len(cache.fields)):
-        some = numbers[block]
-        columns = {name: column(cache, name, some) for name in cache.fields}
-        for i, key in enumerate(cache.keys(some)):
-            found = {
+        selected = numbers[block]
+        columns = {name: column(cache, name, selected) for name in cache.fields}
+        for i, key in enumerate(cache.keys(selected)):
+            sample_fields = {
                 name: value for name, values in columns.items() if (value := values[i]) is not None
             }
-            texts = {n: v.tobytes() for n, v in found.items() if cache.fields[n].kind != "array"}
-            yield ExportedSample(key, {n: v for n, v in found.items() if n not in texts}, texts)
+            texts = {
+                n: v.tobytes() for n, v in sample_fields.items() if cache.fields[n].kind != "array"
+            }
+            yield ExportedSample(
+                key, {n: v for n, v in sample_fields.items() if n not in texts}, texts
+            )
 
 
 def npy(array: Array) -> bytes:
@@ -93,11 +97,11 @@ def file_name(key: str, escaped: str = "", *, flat: bool = False) -> str:
 def _part(part: str, escaped: str) -> str:
     plain = _PLAIN - set(escaped)
     raw = part.encode("utf-8", "surrogatepass")
-    said = "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
+    quoted = "".join(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in raw)
     # Names that have a meaning for loaders or file systems.
-    if said.startswith("__") or (said and not said.strip(".")):
-        said = f"%{ord(said[0]):02X}{said[1:]}"
-    return said or "%00"
+    if quoted.startswith("__") or (quoted and not quoted.strip(".")):
+        quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
+    return quoted or "%00"
 
 
 class NewFile(io.RawIOBase):
@@ -135,20 +139,20 @@ class NewFile(io.RawIOBase):
 
     def readinto(self, buffer: Buffer, /) -> int:
         """See `io.RawIOBase`."""
-        taken = os.preadv(self._descriptor, [buffer], self._at)
-        self._at += taken
-        return taken
+        count = os.preadv(self._descriptor, [buffer], self._at)
+        self._at += count
+        return count
 
     def write(self, data: Buffer, /) -> int:
         """Write all of `data`; see `error`."""
         view = memoryview(data).cast("B")
         size = len(view)
-        at = self._at
+        offset = self._at
         SYSTEM = fsops.SYSTEM  # noqa: N806
         try:
             while len(view) and self.error is None:
-                taken = SYSTEM.write_at(self._descriptor, view, at)
-                view, at = view[taken:], at + taken
+                written = SYSTEM.write_at(self._descriptor, view, offset)
+                view, offset = view[written:], offset + written
         except OSError as error:
             self.error = error
         self._at += size
@@ -223,11 +227,14 @@ def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> 
             raise UsageError(msg)
         fsops.make_directory(path.parent, sync=False)
         fsops.write_file(path, _npz_bytes(sample), sync=False)
-    said: dict[str, object] = {"key": "the path without .npz, unquoted", "texts": "uint8, UTF-8"}
+    description: dict[str, object] = {
+        "key": "the path without .npz, unquoted",
+        "texts": "uint8, UTF-8",
+    }
     return (
-        said | {"key": f"{said['key']}, or as renamed says", "renamed": renamed}
+        description | {"key": f"{description['key']}, or as renamed says", "renamed": renamed}
         if renamed
-        else said
+        else description
     )
 
 
@@ -266,10 +273,12 @@ def check(cache: Cache) -> None:
         UsageError: there is no field ``actions`` [steps, numbers], or HDF5 cannot hold a field: it
             would take the name for another, or there are too many axes.
     """
-    odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
-    if odd is not None:
+    bad_name = next(
+        (name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None
+    )
+    if bad_name is not None:
         msg = (
-            f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose "
+            f"{cache.path}: HDF5 has no name {bad_name!r}. Rename it in the schema (at:), or choose "
             f"another format."
         )
         raise UsageError(msg)
@@ -299,13 +308,13 @@ def check_keys(cache: Cache, numbers: Array) -> None:
         UsageError: a key holds a NUL, which would end it, or a lone surrogate.
         CorruptionError: the stored data is damaged.
     """
-    for first in range(0, len(numbers), _AT_ONCE):
-        odd = next(
-            (key for key in cache.keys(numbers[first : first + _AT_ONCE]) if not _is_text(key)),
+    for start in range(0, len(numbers), _AT_ONCE):
+        bad_key = next(
+            (key for key in cache.keys(numbers[start : start + _AT_ONCE]) if not _is_text(key)),
             None,
         )
-        if odd is not None:
-            msg = f"{cache.path}: HDF5 can hold no key {odd[:200]!r}. Choose another format."
+        if bad_key is not None:
+            msg = f"{cache.path}: HDF5 can hold no key {bad_key[:200]!r}. Choose another format."
             raise UsageError(msg)
 
 
@@ -378,23 +387,23 @@ def write_webdataset(
         OutOfSpaceError: the disk is full.
     """
     names = _extensions({name: spec.kind for name, spec in cache.fields.items()})
-    left = iter(samples)
+    remaining = iter(samples)
     number = 0
-    while (first := next(left, None)) is not None:
+    while (first := next(remaining, None)) is not None:
         path = folder / f"shard-{number:06d}.tar"
-        fsops.write_file(path, _tar_bytes(chain([first], left), names), sync=False)
+        fsops.write_file(path, _tar_bytes(chain([first], remaining), names), sync=False)
         number += 1
     return {"key": "what stands before the first dot, unquoted", "fields": names}
 
 
 def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
     """Return the part of a name after the first dot, by field, in lower case as readers see it."""
-    alike = Counter(name.lower() for name in kinds)
+    lower_counts = Counter(name.lower() for name in kinds)
     names = {
-        name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True)
+        name: file_name(name, ascii_uppercase if lower_counts[name.lower()] > 1 else "", flat=True)
         for name in kinds
     }
-    return {name: f"{said.lower()}.{_ENDS[kinds[name]]}" for name, said in names.items()}
+    return {name: f"{escaped.lower()}.{_ENDS[kinds[name]]}" for name, escaped in names.items()}
 
 
 def _tar_bytes(samples: Iterator[ExportedSample], names: dict[str, str]) -> Iterator[bytes]:
@@ -510,61 +519,61 @@ def _staging_folder(to: Path) -> Iterator[Path]:
     local = machine.is_local(parent)
     if local:
         _clear(parent, to.name)
-    held = None
+    lock = None
     for _ in range(_TRIES if local else 1):
         staging = parent / f".{to.name}.{uuid.uuid4().hex}.partial"
         fsops.make_directory(staging, sync=False)
-        if not local or (held := _locked(staging)) is not None:
+        if not local or (lock := _locked(staging)) is not None:
             break  # otherwise another export of that name took it for a leftover
     try:
         yield staging
     finally:
         folders.remove_tree(staging)  # exists only if it was not renamed to `to`
-        if held is not None:
-            held.close()
+        if lock is not None:
+            lock.close()
 
 
 def _clear(parent: Path, name: str) -> None:
     ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
-    for left in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
+    for leftover in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
         with contextlib.suppress(StorageError):  # it belongs to another user
-            if not left.is_symlink() and (held := _locked(left)) is not None:
-                with held:
-                    folders.remove_tree(left)
+            if not leftover.is_symlink() and (lock := _locked(leftover)) is not None:
+                with lock:
+                    folders.remove_tree(leftover)
 
 
 def _locked(folder: Path) -> fsops.FileLock | None:
     """Lock a folder; return None if another process holds it, or if it is gone."""
     try:
-        held = fsops.hold(folder, shared=False)
+        lock = fsops.hold(folder, shared=False)
     except FileNotFoundError:
         return None
-    if held is not None and not folder.exists():
-        held.close()
+    if lock is not None and not folder.exists():
+        lock.close()
         return None
-    return held
+    return lock
 
 
 def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
     """Return the numbers of the samples to write, and how many are left out by reason."""
     made = cache.made
-    wanted = cache.made if invalid else cache.usable
-    left_out = {"not made": int((~made).sum()), "not valid": int((made & ~wanted).sum())}
+    selected = cache.made if invalid else cache.usable
+    left_out = {"not made": int((~made).sum()), "not valid": int((made & ~selected).sum())}
     rows = np.ones(len(cache), bool)
     if form == "robomimic":
-        whole = np.arange(len(cache))
-        present = cache.present(ACTIONS, whole)
-        rows = cache.lengths(str(cache.fields[ACTIONS].dim), whole) > 0
+        all_numbers = np.arange(len(cache))
+        present = cache.present(ACTIONS, all_numbers)
+        rows = cache.lengths(str(cache.fields[ACTIONS].dim), all_numbers) > 0
         rows = rows if present is None else rows & present
     elif all(spec.optional for spec in cache.fields.values()):
-        has = (cache.present(name, np.arange(len(cache))) for name in cache.fields)
-        rows = np.any([mask for mask in has if mask is not None], axis=0)
-    left_out["empty"] = int((wanted & ~rows).sum())
-    numbers = np.flatnonzero(wanted & rows)
+        masks = (cache.present(name, np.arange(len(cache))) for name in cache.fields)
+        rows = np.any([mask for mask in masks if mask is not None], axis=0)
+    left_out["empty"] = int((selected & ~rows).sum())
+    numbers = np.flatnonzero(selected & rows)
     left_out = {why: count for why, count in left_out.items() if count}
     if not len(numbers):
-        said = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
-        msg = f"{cache.path}: no sample is left to export ({said}). See why: datacheck scan"
+        reasons = ", ".join(f"{count:,} {why}" for why, count in left_out.items())
+        msg = f"{cache.path}: no sample is left to export ({reasons}). See why: datacheck scan"
         raise UsageError(msg)
     return numbers, left_out
 

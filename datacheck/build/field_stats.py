@@ -87,17 +87,17 @@ def signature(column: Column) -> Signature:
 
 def stats_of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, FieldStats]:
     """Return the statistics of each field in blocks of the samples `keys`."""
-    place = {key: i for i, key in enumerate(keys)}
-    seen: dict[str, FieldStats] = {}
+    positions = {key: i for i, key in enumerate(keys)}
+    stats: dict[str, FieldStats] = {}
     for block in blocks:
-        index = np.array([place[key] for key in block.keys], dtype=np.int64)
+        index = np.array([positions[key] for key in block.keys], dtype=np.int64)
         for name, column in block.fields.items():
             array = column.kind == "array" and column.lengths is not None
             lengths = column.lengths if array and column.lengths is not None else 0
-            seen.setdefault(name, FieldStats.nothing(len(keys))).add(
+            stats.setdefault(name, FieldStats.nothing(len(keys))).add(
                 index, signature(column), lengths
             )
-    return dict(sorted(seen.items()))
+    return dict(sorted(stats.items()))
 
 
 def has_field_stats(schema: Schema, table: Table) -> bool:
@@ -123,29 +123,33 @@ def stats_of_table(schema: Schema, table: Table) -> dict[str, FieldStats]:
 def _stats_of_columns(
     samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None
 ) -> FieldStats:
-    seen = FieldStats.nothing(samples)
+    stats = FieldStats.nothing(samples)
     if ndim is None or dtype is None:
-        return seen
-    there = np.flatnonzero(ndim.present)
-    rank = ndim.values[there].astype(np.int64)
+        return stats
+    present_samples = np.flatnonzero(ndim.present)
+    rank = ndim.values[present_samples].astype(np.int64)
     sizes = (
-        np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
+        np.zeros((len(present_samples), 1), np.int64)
+        if dims is None
+        else dims.values[present_samples].astype(np.int64)
     )
     # Columns after the last axis hold no sizes.
     sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = 0
-    names = Texts.of(dtype.values[there].tolist())
-    kinds, which = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
-    order = np.argsort(which, kind="stable")
-    ends = np.searchsorted(which[order], np.arange(len(kinds)), "right").tolist()
+    names = Texts.of(dtype.values[present_samples].tolist())
+    kinds, kind_index = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
+    order = np.argsort(kind_index, kind="stable")
+    ends = np.searchsorted(kind_index[order], np.arange(len(kinds)), "right").tolist()
     for number, (count, name, *item) in enumerate(kinds.tolist()):
-        some = order[ends[number - 1] if number else 0 : ends[number]]
+        members = order[ends[number - 1] if number else 0 : ends[number]]
         if count < 0:
             kind: Kind = "json" if names.words[name] == "json" else "text"
-            seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)
+            stats.add(present_samples[members], Signature(kind, "uint8", 1, ()), 0)
         else:
-            one = Signature("array", names.words[name], count, tuple(item[: max(0, count - 1)]))
-            seen.add(there[some], one, sizes[some, 0] if count else 0)
-    return seen
+            signature = Signature(
+                "array", names.words[name], count, tuple(item[: max(0, count - 1)])
+            )
+            stats.add(present_samples[members], signature, sizes[members, 0] if count else 0)
+    return stats
 
 
 def _distinct(rows: Array) -> tuple[Array, Array]:
@@ -198,17 +202,17 @@ def measure_fields(
         shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
         for i in range(0, len(items), TASK_ITEMS)
     ]
-    most = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
+    max_fields = min(_MOST_FIELDS, max(_FEW_FIELDS, _BYTES // (_EACH * max(1, len(keys)))))
     records = partial(
         _records, tasks, workers, scheduler, sandbox_of(root, roots, schema), progress
     )
-    seen, counts = _collect_stats(records(), keys, most)
-    if len(counts) > most:
-        seen.clear()
-        seen, _ = _collect_stats(
-            records(), keys, most, _most_common(counts, len(keys), most, schema.fields)
+    stats, counts = _collect_stats(records(), keys, max_fields)
+    if len(counts) > max_fields:
+        stats.clear()
+        stats, _ = _collect_stats(
+            records(), keys, max_fields, _most_common(counts, len(keys), max_fields, schema.fields)
         )
-    return dict(sorted(seen.items())), len(counts) - len(seen)
+    return dict(sorted(stats.items())), len(counts) - len(stats)
 
 
 def _collect_stats(
@@ -221,22 +225,26 @@ def _collect_stats(
     Raises:
         UsageError: there are far too many fields.
     """
-    place = {key: i for i, key in enumerate(keys)}
-    seen: dict[str, FieldStats] = {}
+    positions = {key: i for i, key in enumerate(keys)}
+    stats: dict[str, FieldStats] = {}
     counts: Counter[str] = Counter()
     for record in records:
-        index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
+        index = [(i, positions[key]) for i, key in enumerate(record["keys"]) if key in positions]
         if not index:
             continue
-        here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
+        record_index, sample_index = (
+            np.array(part, dtype=np.int64) for part in zip(*index, strict=True)
+        )
         for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
-            counts[name] += len(there)
+            counts[name] += len(sample_index)
             if name in chosen or (not chosen and len(counts) <= most):
-                found = seen.setdefault(name, FieldStats.nothing(len(keys)))
-                found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
+                field_stats = stats.setdefault(name, FieldStats.nothing(len(keys)))
+                field_stats.add(
+                    sample_index, Signature(kind, dtype, rank, tuple(item)), lengths[record_index]
+                )
         if len(counts) > _MOST_NAMES:
             raise UsageError(_too_many(len(keys), _MOST_NAMES))
-    return seen, counts
+    return stats, counts
 
 
 def _most_common(
@@ -270,9 +278,9 @@ def _records(
     box: Sandbox | None,
     progress: Progress | None,
 ) -> Iterator[dict[str, Any]]:
-    told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
+    report = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
     for outcome in ordered_map(
-        _LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told
+        _LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=report
     ):
         for death in outcome.deaths:
             msg = (
@@ -289,9 +297,9 @@ def _is_number(name: str) -> bool:
     return dtype.name == name and dtype.kind in "biufc"
 
 
-def _is_signature(said: Any) -> bool:
-    check(said, (text, text, int64, [natural]))
-    kind, dtype, rank, _ = said
+def _is_signature(value: Any) -> bool:
+    check(value, (text, text, int64, [natural]))
+    kind, dtype, rank, _ = value
     return kind in get_args(Kind) and _is_number(dtype) and 0 <= rank <= 64
 
 
@@ -300,7 +308,7 @@ def _is_column(size: Array, count: int) -> bool:
 
 
 def _of_keys(answer: list[Any], _: Any) -> bool:
-    lengths = [(one["keys"], size) for one in answer for _, size in one["fields"].values()]
+    lengths = [(record["keys"], size) for record in answer for _, size in record["fields"].values()]
     return all(_is_column(size, len(keys)) for keys, size in lengths)
 
 
@@ -315,12 +323,15 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, Path(task["root"]), roots, level="structure")
     records = []
-    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
-        if isinstance(found, Unread):
+    for block in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+        if isinstance(block, Unread):
             continue
         fields = {}
-        for name, seen in stats_of_blocks(found.keys, [found]).items():
-            one = seen.signatures[0]
-            fields[name] = [[one.kind, one.dtype, one.rank, list(one.item)], seen.length]
-        records.append({"keys": list(storable_keys(found.keys)), "fields": fields})
+        for name, stats in stats_of_blocks(block.keys, [block]).items():
+            signature = stats.signatures[0]
+            fields[name] = [
+                [signature.kind, signature.dtype, signature.rank, list(signature.item)],
+                stats.length,
+            ]
+        records.append({"keys": list(storable_keys(block.keys)), "fields": fields})
     return records

@@ -123,13 +123,13 @@ def recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> str:
         Declarations that only judge samples do not count: after a change of a threshold the arrays
         of an earlier cache are reused.
     """
-    made = _recipe(schema, steps, plan)
-    declared = {name: value for name, value in made["schema"].items() if name not in _JUDGES}
+    parts = _recipe(schema, steps, plan)
+    declared = {name: value for name, value in parts["schema"].items() if name not in _JUDGES}
     declared["fields"] = {
         name: {key: value for key, value in spec.items() if key not in _JUDGES_OF_FIELDS}
         for name, spec in declared.get("fields", {}).items()
     }
-    return digest_value({**made, "schema": declared})
+    return digest_value({**parts, "schema": declared})
 
 
 def _recipe(schema: Schema, steps: Sequence[Transform], plan: BuildPlan) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def compare_caches(cache: Path | str, before: Path | str) -> list[InputDifferenc
 
 
 def _compare(
-    said: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     sources: Callable[[], Files],
     judged: Callable[[], dict[str, Codes]],
     cache: Path | str,
@@ -254,18 +254,18 @@ def _compare(
 
     Files and samples are loaded only if their digests differ.
     """
-    found: list[InputDifference] = []
+    reported: list[InputDifference] = []
     large = set()
-    for one in differences(said, _inputs(cache)):
-        if one.where == "sources" or one.where.startswith("samples"):
-            large.add(one.where[:7])
-        elif len(found) < _MOST:
-            found.append(one)
+    for difference in differences(inputs, _inputs(cache)):
+        if difference.where == "sources" or difference.where.startswith("samples"):
+            large.add(difference.where[:7])
+        elif len(reported) < _MOST:
+            reported.append(difference)
     if "sources" in large:
-        found.append(_files(_sources(cache), sources()))
+        reported.append(_files(_sources(cache), sources()))
     if "samples" in large:
-        found.append(_samples(_verdicts(cache), judged()))
-    return sorted(found, key=lambda d: d.where)
+        reported.append(_samples(_verdicts(cache), judged()))
+    return sorted(reported, key=lambda d: d.where)
 
 
 def _inputs(cache: Path | str) -> dict[str, Any]:
@@ -294,18 +294,18 @@ def _verdicts(cache: Path | str) -> dict[str, Codes]:
     return dict.fromkeys(names, ()) | codes
 
 
-def _by_name(said: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs as mappings: layout by field, transforms by place and name.
 
     Every part then has a path of its own.
     """
     parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
-    if not all(isinstance(name, str) for name, *_ in said["layout"]):
+    if not all(isinstance(name, str) for name, *_ in inputs["layout"]):
         msg = "a field without a name"
         raise TypeError(msg)
-    layout_ = {name: dict(zip(parts, more, strict=True)) for name, *more in said["layout"]}
-    steps = {f"{number} {_step(step)}": step for number, step in enumerate(said["transforms"], 1)}
-    return {**said, "layout": layout_, "transforms": steps}
+    layout_ = {name: dict(zip(parts, more, strict=True)) for name, *more in inputs["layout"]}
+    steps = {f"{number} {_step(step)}": step for number, step in enumerate(inputs["transforms"], 1)}
+    return {**inputs, "layout": layout_, "transforms": steps}
 
 
 def _step(step: Mapping[str, Any]) -> str:
@@ -363,11 +363,13 @@ def _sets(
         "gone": sorted(before.keys() - now.keys()),
         **more,
     }
-    told = "; ".join(
-        f"{len(names):,} {what} ({_first_names(names)})" for what, names in parts.items() if names
+    summary = "; ".join(
+        f"{len(names):,} {label} ({_first_names(names)})" for label, names in parts.items() if names
     )
-    counts = [f"{len(some):,} {word}{'' if len(some) == 1 else 's'}" for some in (before, now)]
-    return InputDifference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
+    counts = [
+        f"{len(entries):,} {word}{'' if len(entries) == 1 else 's'}" for entries in (before, now)
+    ]
+    return InputDifference(where, counts[0], f"{counts[1]}: {summary or 'in another order'}")
 
 
 def _first_names(names: Sequence[str]) -> str:

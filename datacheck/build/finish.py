@@ -60,11 +60,15 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
     )
     for cache in caches[:1]:
         with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            place = CacheFiles.of_files(open_store(cache))
-            said = parse_document(place.store.read(layout.BUILD))[STAMPS]
-            files = parse_document(place.read(layout.SOURCES))["files"] if said else {}
-            entries = [_entry(path, stamp, files[path][1]) for path, stamp in said.items()]
-            return {one.path: one for one in entries if one.seen_ns - SETTLED_NS >= one.mtime_ns}
+            cache_files = CacheFiles.of_files(open_store(cache))
+            file_stamps = parse_document(cache_files.store.read(layout.BUILD))[STAMPS]
+            files = parse_document(cache_files.read(layout.SOURCES))["files"] if file_stamps else {}
+            entries = [_entry(path, stamp, files[path][1]) for path, stamp in file_stamps.items()]
+            return {
+                entry.path: entry
+                for entry in entries
+                if entry.seen_ns - SETTLED_NS >= entry.mtime_ns
+            }
     return {}
 
 
@@ -167,9 +171,9 @@ class CacheFinisher:
         """Set the rows of a shard for each ragged dimension, and write the row tables."""
         for dim, names in self.plan.dims.items():
             lengths = [record.lengths[dim] for record in self.records]
-            fullest = max(int(n.sum()) for n in lengths)
+            most_rows = max(int(n.sum()) for n in lengths)
             rows = self._rows[dim] = layout.ragged_rows(
-                [self.plan.specs[n] for n in names], fullest
+                [self.plan.specs[n] for n in names], most_rows
             )
             starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
             self._table(layout.rows_path(dim, "start"), np.concatenate(starts))
@@ -178,12 +182,12 @@ class CacheFinisher:
     def _field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
         grid = layout.field_grid(spec, len(self.plan.samples), self.plan.k, self._rows)
-        found = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
+        digests = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
-            some = record.chunks[name]
-            found[g * grid.chunks_per_shard :][: len(some)] = some
+            shard_digests = record.chunks[name]
+            digests[g * grid.chunks_per_shard :][: len(shard_digests)] = shard_digests
         self._shards(name, path, grid, ragged=spec.dim is not None)
-        self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
+        self._digests[path] = digests[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, spec.dim or "sample")
         self._document(
             path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec)
@@ -227,17 +231,17 @@ class CacheFinisher:
         path = self.folder / file
         try:
             hasher = digest_head(path, size)
-            whole = path.lstat().st_size
+            full_size = path.lstat().st_size
         except OSError as error:
             raise fsops.as_storage_error(error, path) from error
-        if hasher.hexdigest() != digest or whole != size + len(tail):
+        if hasher.hexdigest() != digest or full_size != size + len(tail):
             msg = (
                 f"{path}: not what was written: the disk or another process changed it. Run the "
                 f"same command again."
             )
             raise StorageError(msg)
         hasher.update(tail)
-        return whole, hasher.hexdigest()
+        return full_size, hasher.hexdigest()
 
     def _table(
         self,
@@ -270,8 +274,8 @@ class CacheFinisher:
         self._table(layout.sample_path(what), values, attributes, dim)
 
     def _origins(self) -> tuple[Array, Array]:
-        found = [self._origins_of(record) for record in self.records]
-        values, lengths = zip(*found, strict=True)
+        parts = [self._origins_of(record) for record in self.records]
+        values, lengths = zip(*parts, strict=True)
         return np.concatenate(values), np.concatenate(lengths)
 
     def _origins_of(self, record: ShardRecord) -> tuple[Array, Array]:
@@ -341,7 +345,7 @@ class CacheFinisher:
         self._files[path] = (len(data), digest_bytes(data))
 
     def _provenance(self, not_made: Mapping[str, str]) -> None:
-        said = {
+        document = {
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": socket.gethostname(),
             "datacheck": datacheck.__version__,
@@ -352,16 +356,16 @@ class CacheFinisher:
             "not_made": dict(not_made),
             STAMPS: dict(self.facts.stamps),
         }
-        fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
+        fsops.write_file(self.folder / layout.BUILD, canonical_json(document), sync=False)
         self._unsynced.append(layout.BUILD)
 
     def _seal(self, root: str) -> Manifest:
         """Remove files that late tasks left, sync everything, then write the manifest."""
         ours = {*self._files, layout.BUILD}
         for place, _, names, folder in os.fwalk(self.folder):
-            here = Path(place).relative_to(self.folder).as_posix()
+            relative = Path(place).relative_to(self.folder).as_posix()
             for name in names:
-                if (name if here == "." else f"{here}/{name}") not in ours:
+                if (name if relative == "." else f"{relative}/{name}") not in ours:
                     fsops.remove_file(Path(place, name), folder)
         fsops.sync_files(self.folder / path for path in self._unsynced)
         for place, _, _ in os.walk(self.folder, topdown=False):
@@ -397,11 +401,11 @@ def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | 
     if not dims:
         return None
     dim = min(set(dims), key=lambda d: (-dims.count(d), str(d)))
-    said = schema.windows
+    declared = schema.windows
     return {
         "dim": dim,
-        "length": said.length,
-        "stride": said.stride,
-        "pad": said.pad,
-        "short": said.short,
+        "length": declared.length,
+        "stride": declared.stride,
+        "pad": declared.pad,
+        "short": declared.short,
     }

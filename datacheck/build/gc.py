@@ -110,21 +110,23 @@ def survey(
         _folders(root)
     except OSError as error:
         raise fsops.as_storage_error(error, root) from error
-    found = list(_candidates(root, _Policy(keep, older, machine.is_local(root), unlocked), _DEPTH))
-    for one in found:
-        one.root = root
-    return found
+    candidates = list(
+        _candidates(root, _Policy(keep, older, machine.is_local(root), unlocked), _DEPTH)
+    )
+    for candidate in candidates:
+        candidate.root = root
+    return candidates
 
 
 def freed_bytes(found: Sequence[GcCandidate]) -> int:
     """Return how many bytes removal frees: those of files without a name elsewhere."""
-    here: Counter[Any] = Counter()
-    known: dict[Any, tuple[int, int]] = {}
-    for one in found:
-        for inode, (names, links, size) in one.files.items():
-            here[inode] += names
-            known[inode] = links, size
-    return sum(size for inode, (links, size) in known.items() if here[inode] >= links)
+    name_counts: Counter[Any] = Counter()
+    inodes: dict[Any, tuple[int, int]] = {}
+    for candidate in found:
+        for inode, (names, links, size) in candidate.files.items():
+            name_counts[inode] += names
+            inodes[inode] = links, size
+    return sum(size for inode, (links, size) in inodes.items() if name_counts[inode] >= links)
 
 
 def remove(found: GcCandidate) -> bool:
@@ -140,43 +142,45 @@ def remove(found: GcCandidate) -> bool:
     try:
         # Held open, so that no folder on the path can be replaced by a link in between.
         with ConfinedFolder(found.root) as root:
-            held = root.open_plain(os.path.relpath(path.parent, found.root))
+            descriptor = root.open_plain(os.path.relpath(path.parent, found.root))
     except FileNotFoundError:
         return False
     except OSError as error:
         raise fsops.as_storage_error(error, path.parent) from error
-    here = descriptor_path(held)
+    parent_path = descriptor_path(descriptor)
     try:
-        gone = _removed(found, here / path.name)
+        removed = _removed(found, parent_path / path.name)
     except StorageError as error:
-        raise type(error)(str(error).replace(str(here), str(path.parent))) from error
+        raise type(error)(str(error).replace(str(parent_path), str(path.parent))) from error
     finally:
-        os.close(held)
-    found.strange = [path.parent / Path(one).relative_to(here) for one in found.strange]
+        os.close(descriptor)
+    found.strange = [
+        path.parent / Path(strange_path).relative_to(parent_path) for strange_path in found.strange
+    ]
     if path.parent.name in {layout.BUILDING, layout.TRASH}:
         fsops.remove_empty(path.parent)
-    return gone
+    return removed
 
 
-def _removed(found: GcCandidate, path: Path) -> bool:
-    if found.kind == "build":
-        gone, found.strange = staging.discard(path)
-        return gone or bool(found.strange)
+def _removed(candidate: GcCandidate, path: Path) -> bool:
+    if candidate.kind == "build":
+        removed, candidate.strange = staging.discard(path)
+        return removed or bool(candidate.strange)
     with ExitStack() as stack:
         if _is_file(path / layout.MANIFEST) and machine.is_local(path):
             try:
-                held = exclusive_lock(path)
+                lock = exclusive_lock(path)
             except FileNotFoundError:
                 return False
-            if held is None:
+            if lock is None:
                 return False
-            stack.enter_context(held)
+            stack.enter_context(lock)
         folder = path
         try:
             status = path.lstat()
         except FileNotFoundError:
             return False
-        if found.kind == "cache":
+        if candidate.kind == "cache":
             try:
                 folder = publish.set_aside(folder, folder.parent)
             except FileNotFoundError:
@@ -184,7 +188,7 @@ def _removed(found: GcCandidate, path: Path) -> bool:
             # A power loss must not restore the name after files are removed.
             fsops.sync_directory(folder.parent)
             fsops.sync_directory(path.parent)
-        found.strange = _remove_files(folder, status)
+        candidate.strange = _remove_files(folder, status)
         fsops.remove_empty(folder.parent)
     return True
 
@@ -211,14 +215,14 @@ class _Policy:
         if not _is_file(path / layout.MANIFEST):
             return ""
         try:
-            held = exclusive_lock(path)
+            lock = exclusive_lock(path)
         except FileNotFoundError:
             return "just being removed"
         except StorageError:
             return "it cannot be locked"
-        if held is None:
+        if lock is None:
             return "in use"
-        held.close()
+        lock.close()
         return ""
 
 
@@ -254,13 +258,13 @@ def _candidates(folder: Path, policy: _Policy, depth: int) -> Iterator[GcCandida
         yield from _each(ours, lambda path: _cache(path, places[path], policy))
 
 
-def _each(paths: Sequence[Path], say: Callable[[Path], GcCandidate]) -> Iterator[GcCandidate]:
+def _each(paths: Sequence[Path], describe: Callable[[Path], GcCandidate]) -> Iterator[GcCandidate]:
     for path in paths:
         try:
-            found = say(path)
+            candidate = describe(path)
         except FileNotFoundError:  # another process has removed it in between
             continue
-        yield found
+        yield candidate
 
 
 def _cache(path: Path, rank: int, policy: _Policy) -> GcCandidate:
@@ -291,8 +295,8 @@ def _build(path: Path, policy: _Policy) -> GcCandidate:
     if _BUILD.fullmatch(path.name) is None:
         return GcCandidate(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - SILENT_S
-    begun = path.name.startswith(".") or not _is_file(owner)  # its owner may not hold the lock yet
-    if begun and not path.name.endswith(staging.GONE) and age < _NEW_S:
+    fresh = path.name.startswith(".") or not _is_file(owner)  # its owner may not hold the lock yet
+    if fresh and not path.name.endswith(staging.GONE) and age < _NEW_S:
         why = "just being made"
     elif not staging.is_gone(owner, since):
         why = "at work"
@@ -337,7 +341,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
-    found: dict[tuple[int, int], tuple[int, int, int]] = {}
+    inodes: dict[tuple[int, int], tuple[int, int, int]] = {}
     # Iterative, because folders may be nested a thousand deep and os.walk recurses.
     todo = [str(folder)]
     while todo:
@@ -349,8 +353,8 @@ def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
                 with suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     inode = status.st_dev, status.st_ino
-                    found[inode] = found.get(inode, (0,))[0] + 1, status.st_nlink, status.st_size
-    return found
+                    inodes[inode] = inodes.get(inode, (0,))[0] + 1, status.st_nlink, status.st_size
+    return inodes
 
 
 def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
@@ -361,17 +365,19 @@ def _remove_files(folder: Path, status: os.stat_result) -> list[Path]:
         status: the `stat` result of the intended folder; another folder in its place is not
             touched.
     """
-    ours = _is_cache_file(folder)
+    is_ours = _is_cache_file(folder)
     manifest = folder / layout.MANIFEST
     try:
-        with folders.open_folder(folder) as held:
-            if not os.path.samestat(os.fstat(held), status):
+        with folders.open_folder(folder) as descriptor:
+            if not os.path.samestat(os.fstat(descriptor), status):
                 return [folder]
-            left = folders.empty(folder, held, lambda name: name != layout.MANIFEST and ours(name))
-            strange = [path for path in left if path != manifest]
+            remaining = folders.empty(
+                folder, descriptor, lambda name: name != layout.MANIFEST and is_ours(name)
+            )
+            strange = [path for path in remaining if path != manifest]
             # While files are left, the next run needs the manifest to tell which are a cache's.
             if not strange:
-                strange = folders.empty(folder, held, layout.MANIFEST.__eq__)
+                strange = folders.empty(folder, descriptor, layout.MANIFEST.__eq__)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -45,22 +45,22 @@ def survey(url: str, keep: int | None = None, older: float | None = None) -> lis
         for name in objects.below(prefix)[1]
         if _PROBE.fullmatch(name)
     ]
-    found = []
+    candidates = []
     for path in [*find_attempts(url), *(f"{place}/{name}" for name in names)]:
         files = _files(objects, path)
-        age = now - max((when for *_, when in files), default=0)
-        gone = age >= silent
+        age = now - max((stored_at for *_, stored_at in files), default=0)
+        abandoned = age >= silent
         why = (
             "its builder is gone"
-            if gone
+            if abandoned
             else "something came a short time ago: its builder may be at work"
         )
-        found.append(
+        candidates.append(
             GcCandidate(
-                path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}
+                path, "build", abandoned, why, age, {key: (1, 1, size) for key, size, _ in files}
             )
         )
-    return found
+    return candidates
 
 
 def remove(found: GcCandidate) -> bool:
@@ -73,17 +73,19 @@ def remove(found: GcCandidate) -> bool:
         `found.strange` then holds the objects that were left, because no build writes such objects.
     """
     objects = Objects(parse_url(str(found.path))[0])
-    above, _, name = str(found.path).rpartition("/")
-    attempts = [found.path] if _PROBE.fullmatch(name) else find_attempts(above, 0)
+    parent, _, name = str(found.path).rpartition("/")
+    attempts = [found.path] if _PROBE.fullmatch(name) else find_attempts(parent, 0)
     files = _files(objects, str(found.path))
     if found.path not in attempts or {key: size for key, size, _ in files} != {
         k: f[2] for k, f in found.files.items()
     }:
         return False
-    if not files or time.time() - max(when for *_, when in files) < SILENT_S:
+    if not files or time.time() - max(stored_at for *_, stored_at in files) < SILENT_S:
         return False
-    below = parse_url(str(found.path))[1]
-    ours = {key for key, *_ in files if key == below or is_of_cache(key.removeprefix(f"{below}/"))}
+    prefix = parse_url(str(found.path))[1]
+    ours = {
+        key for key, *_ in files if key == prefix or is_of_cache(key.removeprefix(f"{prefix}/"))
+    }
     objects.remove(sorted(ours))
     found.strange = [f"{objects.place}/{key}" for key, *_ in files if key not in ours]
     return True
@@ -93,6 +95,6 @@ def _files(objects: Objects, url: str) -> list[tuple[str, int, int]]:
     """Return the objects of an attempt, or the single object of this name."""
     key = parse_url(url)[1]
     if _PROBE.fullmatch(key.rpartition("/")[2]):
-        above = objects.listed(key.rpartition("/")[0])
-        return [one for one in above if one[0] == key]
+        siblings = objects.listed(key.rpartition("/")[0])
+        return [entry for entry in siblings if entry[0] == key]
     return objects.listed(key)

@@ -161,17 +161,17 @@ def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:
     See `Item.even`.
     """
     readable = np.flatnonzero(job.samples.readable)
-    items, first = np.unique(job.samples.item_of[readable], return_index=True)
-    found = {}
-    for item, place in zip(items.tolist(), readable[first].tolist(), strict=True):
+    items, first_samples = np.unique(job.samples.item_of[readable], return_index=True)
+    fields = {}
+    for item, place in zip(items.tolist(), readable[first_samples].tolist(), strict=True):
         if job.samples.items[item].nbytes >= LEAST_BYTES:
             kinds = {
-                name: seen.signatures[seen.which[place]].kind
-                for name, seen in job.seen.items()
-                if seen.which[place] >= 0
+                name: stats.signatures[stats.which[place]].kind
+                for name, stats in job.seen.items()
+                if stats.which[place] >= 0
             }
-            found[item] = tuple(sorted(name for name, kind in kinds.items() if kind == "array"))
-    return found
+            fields[item] = tuple(sorted(name for name, kind in kinds.items() if kind == "array"))
+    return fields
 
 
 def _order(
@@ -184,27 +184,29 @@ def _order(
     """Return the order for one shard: its keys, the keys to read by file, and the copies."""
     part = plan.shard(g)
     keys = job.samples.keys[part]
-    asked = (
+    to_read = (
         job.samples.readable[part]
         if old is None
         else job.samples.readable[part] & (old.numbers[part] < 0)
     )
-    wanted: dict[int, list[str]] = {}
+    keys_by_item: dict[int, list[str]] = {}
     for key, item, read in zip(
-        keys, job.samples.item_of[part].tolist(), asked.tolist(), strict=True
+        keys, job.samples.item_of[part].tolist(), to_read.tolist(), strict=True
     ):
         if read:
-            wanted.setdefault(item, []).append(key)
+            keys_by_item.setdefault(item, []).append(key)
     reads = []
     runs = keys_to_runs(keys)
-    for item, some in wanted.items():
+    for item, item_keys in keys_by_item.items():
         files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in _entries(job, item)]
-        one = replace(job.samples.items[item], even=even.get(item, ()))
-        read = one.as_dict() | {"keys": runs if len(some) == len(keys) else keys_to_runs(some)}
+        source_item = replace(job.samples.items[item], even=even.get(item, ()))
+        read = source_item.as_dict() | {
+            "keys": runs if len(item_keys) == len(keys) else keys_to_runs(item_keys)
+        }
         marks = job.marks.get(job.samples.items[item].path)
         reads.append(
             {
-                "item": read if marks is None else read | {"part": _between(marks, some)},
+                "item": read if marks is None else read | {"part": _between(marks, item_keys)},
                 "files": files,
             }
         )
@@ -222,9 +224,9 @@ def _between(marks: Array, keys: Sequence[str]) -> list[int]:
     The lines are given by ascending keys.
     """
     first, last = (int(key.rpartition(":")[2]) for key in (keys[0], keys[-1]))
-    before, behind = np.searchsorted(marks[:, 1], [first, last], side="right").tolist()
+    before, after = np.searchsorted(marks[:, 1], [first, last], side="right").tolist()
     start, line = marks[before - 1].tolist() if before else (0, 0)
-    return [start, int(marks[behind, 0]) if behind < len(marks) else -1, line]
+    return [start, int(marks[after, 0]) if after < len(marks) else -1, line]
 
 
 def _entries(job: BuildJob, item: int) -> list[Entry]:
@@ -243,28 +245,28 @@ def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[Sha
     """
     for death in outcome.deaths:
         keys = keys_from_runs(death.item["keys"])
-        last = death.how.strip().splitlines()[-1]
-        msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
+        last_line = death.how.strip().splitlines()[-1]
+        msg = f"samples {keys[0]} to {keys[-1]}: {last_line}. Nothing was published."
         raise (DatacheckError if death.crash else StorageError)(msg)
     records = []
     for g, size, digest in (report for payload in outcome.payloads for report in payload):
         if not size:
             continue
-        found = provenance.read(folder, g, size, digest)
-        if found is None:
+        record = provenance.read(folder, g, size, digest)
+        if record is None:
             msg = (
                 f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? "
                 f"Nothing was published."
             )
             raise StorageError(msg)
-        if not provenance.fits(found, plan):
+        if not provenance.fits(record, plan):
             msg = (
                 f"{folder / str(g)}: does not fit the plan of this build. A worker wrote it or "
                 f"somebody changed it; no "
                 "damaged source file does this: please report it. Nothing was published."
             )
             raise StorageError(msg)
-        records.append(found)
+        records.append(record)
     return records
 
 
@@ -279,33 +281,39 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
         offsets.
     """
     starts = range(plan.k * plan.per_task, len(plan.samples), plan.k * plan.per_task)
-    before, behind = (
+    before, after = (
         plan.samples.item_of[[place + by for place in starts]].tolist() for by in (-1, 0)
     )
-    parted = sorted({one for one, other in zip(before, behind, strict=True) if one == other})
+    parted = sorted(
+        {
+            previous
+            for previous, following in zip(before, after, strict=True)
+            if previous == following
+        }
+    )
     even = even_fields(job)
     items = [
         (number, replace(plan.samples.items[number], even=even.get(number, ())))
         for number in parted
     ]
-    asked = [
+    candidates = [
         (n, item) for n, item in items if item.nbytes >= LEAST_BYTES and item.path not in job.marks
     ]
-    if not asked:
+    if not candidates:
         return {}
     task: dict[str, Any] = {
         "schema": job.schema.as_dict(),
         "root": str(job.root.absolute()),
         "roots": {name: str(path.absolute()) for name, path in sorted(job.roots.items())},
-        "items": [item.as_dict() for _, item in asked],
+        "items": [item.as_dict() for _, item in candidates],
     }
-    found: dict[int, Array] = {}
-    numbers = {(item.path, item.split): number for number, item in asked}
+    item_points: dict[int, Array] = {}
+    numbers = {(item.path, item.split): number for number, item in candidates}
     for outcome in ordered_map(_LOOK, [task], limits=job.limits, sandbox=job.sandbox()):
-        for path, split, points in (said for payload in outcome.payloads for said in payload):
-            found[numbers[path, split]] = points
+        for path, split, points in (report for payload in outcome.payloads for report in payload):
+            item_points[numbers[path, split]] = points
     # A file that kills the child has no points; the task that reads it reports why.
-    return found
+    return item_points
 
 
 def _points(value: Any) -> bool:
@@ -335,7 +343,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
     schema = Schema.model_validate(task["schema"])
     roots = {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, Path(task["root"]), roots)
-    found = []
+    results = []
     for number, item in enumerate(map(Item.from_dict, task["items"])):
         beat(number)
         try:
@@ -343,5 +351,5 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
         except FormatError:  # the task that reads the file reports it
             continue
         if points is not None:
-            found.append([item.path, item.split, points])
-    return found
+            results.append([item.path, item.split, points])
+    return results

@@ -101,31 +101,35 @@ def resolve(
 def _resolved(
     name: str,
     declared: FieldSpec | None,
-    seen: FieldStats,
+    stats: FieldStats,
     counted: Array,
     *,
     share: float,
     own_code: bool,
 ) -> ArraySpec:
     spec = declared or FieldSpec()
-    tally = Counter(seen.which[counted].tolist())
-    found = sorted(
-        ((n, seen.signatures[i]) for i, n in tally.items()),
+    counts = Counter(stats.which[counted].tolist())
+    signatures = sorted(
+        ((n, stats.signatures[i]) for i, n in counts.items()),
         key=lambda f: (-f[0], f[1].item, f[1].dtype),
     )
-    kind = _most_common((n, s.kind) for n, s in found)
+    kind = _most_common((n, s.kind) for n, s in signatures)
     optional = spec.optional if declared is not None else share < 1
     attrs = {k: v for k in _ATTRIBUTES if (v := spec.model_dump(mode="json").get(k)) is not None}
     if kind != "array":
         return ArraySpec("uint8", (), layout.text_dim(name), kind, optional, attrs)
-    found = [(n, s) for n, s in found if s.kind == "array"]
+    signatures = [(n, s) for n, s in signatures if s.kind == "array"]
     rank = (
-        len(spec.shape) if spec.shape is not None else _most_common((n, s.rank) for n, s in found)
+        len(spec.shape)
+        if spec.shape is not None
+        else _most_common((n, s.rank) for n, s in signatures)
     )
-    found = [(n, s) for n, s in found if s.rank == rank] or found
-    dim, item = _axes(name, spec, rank, found, seen, counted)
+    signatures = [(n, s) for n, s in signatures if s.rank == rank] or signatures
+    dim, item = _axes(name, spec, rank, signatures, stats, counted)
     tail = item if dim is not None else item[1:]
-    fit = found if own_code else [(n, s) for n, s in found if s.item == tail] or found
+    fit = (
+        signatures if own_code else [(n, s) for n, s in signatures if s.item == tail] or signatures
+    )
     dtype = (
         spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(fit, spec.role)
     )
@@ -138,14 +142,14 @@ def _axes(
     name: str,
     spec: FieldSpec,
     rank: int,
-    found: Sequence[tuple[int, Signature]],
-    seen: FieldStats,
+    signatures: Sequence[tuple[int, Signature]],
+    stats: FieldStats,
     counted: Array,
 ) -> tuple[str | None, tuple[int, ...]]:
     """Return the ragged dimension (None for a fixed field) and the item sizes."""
     if rank == 0:
         return None, ()
-    tails = [(n, s.item) for n, s in found if s.rank == rank]
+    tails = [(n, s.item) for n, s in signatures if s.rank == rank]
     tail = (
         _most_common(tails)
         if tails
@@ -153,15 +157,15 @@ def _axes(
     )
     if spec.shape is not None:
         tail = tuple(d if isinstance(d, int) else tail[i] for i, d in enumerate(spec.shape[1:]))
-        first = spec.shape[0]
-        return (first, tail) if isinstance(first, str) else (None, (first, *tail))
+        first_axis = spec.shape[0]
+        return (first_axis, tail) if isinstance(first_axis, str) else (None, (first_axis, *tail))
     fits = [
         i
-        for i, s in enumerate(seen.signatures)
+        for i, s in enumerate(stats.signatures)
         if (s.kind, s.rank, s.item) == ("array", rank, tail)
     ]
     # Samples of other axes cannot be made in any case.
-    lengths = seen.length[counted & np.isin(seen.which, fits)]
+    lengths = stats.length[counted & np.isin(stats.which, fits)]
     if len(lengths) and int(lengths.min()) == int(lengths.max()) > 0:
         return None, (int(lengths[0]), *tail)
     return layout.text_dim(name), tail
@@ -191,14 +195,19 @@ def _common_dtype(found: Sequence[tuple[int, Signature]], role: str | None) -> s
     counts: Counter[str] = Counter()
     for n, signature in found:
         counts[signature.dtype] += n
-    most = _most_common((n, dtype) for dtype, n in counts.items())
+    commonest = _most_common((n, dtype) for dtype, n in counts.items())
     floats = {dtype for dtype in counts if np.dtype(dtype).kind in "fc"}
-    few = _FLOAT_SHARE if role in _INTEGER_ROLES else _ODD_SHARE if found[0][1].rank > 1 else 0.0
-    if most not in floats and sum(counts[dtype] for dtype in floats) < few * counts.total():
+    max_share = (
+        _FLOAT_SHARE if role in _INTEGER_ROLES else _ODD_SHARE if found[0][1].rank > 1 else 0.0
+    )
+    if (
+        commonest not in floats
+        and sum(counts[dtype] for dtype in floats) < max_share * counts.total()
+    ):
         counts = Counter({dtype: n for dtype, n in counts.items() if dtype not in floats})
     common = np.result_type(*sorted(counts))
     return layout.zarr_type(
-        most if common.kind == "f" and floats.isdisjoint(counts) else common.name
+        commonest if common.kind == "f" and floats.isdisjoint(counts) else common.name
     )
 
 
@@ -218,24 +227,24 @@ def without_unstorable(
         schema lists, or that half of the valid samples have, stays, and `storage_specs` refuses it.
     """
     valid = samples.valid & samples.readable
-    have = {name: (seen[name].which >= 0) & valid for name in specs}
-    counts = {name: int(there.sum()) for name, there in have.items()}
-    few = {
+    present = {name: (seen[name].which >= 0) & valid for name in specs}
+    counts = {name: int(mask.sum()) for name, mask in present.items()}
+    rare = {
         name for name in specs if name not in schema.fields and 2 * counts[name] < int(valid.sum())
     }
-    why = {name: reason for name in sorted(few) if (reason := _refused(name, specs[name]))}
+    why = {name: reason for name in sorted(rare) if (reason := _refused(name, specs[name]))}
     for name in sorted(specs):
         for outer in _enclosing_fields(name, specs):
             rarer, other = sorted((outer, name), key=counts.__getitem__)
-            rarer = name if counts[rarer] == counts[other] and name in few else rarer
-            if rarer in few and why.keys().isdisjoint((outer, name)):
+            rarer = name if counts[rarer] == counts[other] and name in rare else rarer
+            if rarer in rare and why.keys().isdisjoint((outer, name)):
                 why[rarer] = _nesting_message(outer, name)
-    said = [
+    messages = [
         f"{reason} ({counts[name]:,} of {int(valid.sum()):,} samples, such as "
-        f"{samples.keys[int(have[name].argmax())]})"
+        f"{samples.keys[int(present[name].argmax())]})"
         for name, reason in sorted(why.items())
     ]
-    return {name: spec for name, spec in specs.items() if name not in why}, said
+    return {name: spec for name, spec in specs.items() if name not in why}, messages
 
 
 def storage_specs(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
@@ -264,24 +273,26 @@ def unfit(specs: Mapping[str, ArraySpec], seen: Mapping[str, FieldStats]) -> dic
     Shapes:
         returns: each bool (samples)
     """
-    found: dict[str, Array] = {}
+    misfits: dict[str, Array] = {}
     for name, spec in specs.items():
         if name not in seen:
             continue
-        one = seen[name]
-        odd = [i for i, signature in enumerate(one.signatures) if not _holds(spec, signature)]
-        found[name] = np.isin(one.which, odd)
+        stats = seen[name]
+        odd_signatures = [
+            i for i, signature in enumerate(stats.signatures) if not _holds(spec, signature)
+        ]
+        misfits[name] = np.isin(stats.which, odd_signatures)
         if spec.kind == "array" and spec.dim is None and spec.item:
-            found[name] |= (one.which >= 0) & (one.length != spec.item[0])
-    return found
+            misfits[name] |= (stats.which >= 0) & (stats.length != spec.item[0])
+    return misfits
 
 
 def describe_shape(spec: ArraySpec) -> str:
     """Return the sizes of a field in a cache, for example "[n, 259, 3]", or "text", "JSON"."""
     if spec.kind != "array":
         return "JSON" if spec.kind == "json" else spec.kind
-    first = [] if spec.dim is None else ["n" if spec.dim.startswith("fields.") else spec.dim]
-    return f"[{', '.join(map(str, [*first, *spec.item]))}]"
+    leading = [] if spec.dim is None else ["n" if spec.dim.startswith("fields.") else spec.dim]
+    return f"[{', '.join(map(str, [*leading, *spec.item]))}]"
 
 
 def _holds(spec: ArraySpec, signature: Signature) -> bool:
@@ -319,8 +330,8 @@ def _enclosing_fields(name: str, specs: Mapping[str, ArraySpec]) -> list[str]:
     """Return the fields that a field lies inside, by its name."""
     return [
         outer
-        for place, letter in enumerate(name)
-        if letter == "/" and (outer := name[:place]) in specs
+        for position, letter in enumerate(name)
+        if letter == "/" and (outer := name[:position]) in specs
     ]
 
 
@@ -351,23 +362,25 @@ def estimate_sample_bytes(
         for n, s in before.items()
         if s.dim is not None and s.kind == "array"
     }
-    own = {n: seen[n].length[counted] for n in before}
+    field_lengths = {n: seen[n].length[counted] for n in before}
     arrays: Array = np.zeros(int(counted.sum()), np.int64)
     for spec in before.values():
         if spec.kind == "array":
             arrays = arrays + spec.item_bytes * (1 if spec.dim is None else lengths[spec.dim])
-    rest = np.maximum(samples.nbytes[counted] - arrays, 0)
+    other_bytes = np.maximum(samples.nbytes[counted] - arrays, 0)
     texts = sum(spec.kind != "array" for spec in before.values())
-    total: Array = np.zeros(len(rest), np.int64)
+    total: Array = np.zeros(len(other_bytes), np.int64)
     for name, spec in after.items():
         if spec.dim is None:
             total = total + spec.item_bytes
-        elif spec.kind == "array" and (spec.dim in lengths or name in own):
+        elif spec.kind == "array" and (spec.dim in lengths or name in field_lengths):
             total = (
-                total + (lengths[spec.dim] if spec.dim in lengths else own[name]) * spec.item_bytes
+                total
+                + (lengths[spec.dim] if spec.dim in lengths else field_lengths[name])
+                * spec.item_bytes
             )
         else:
-            total = total + (rest // texts if texts else samples.nbytes[counted])
+            total = total + (other_bytes // texts if texts else samples.nbytes[counted])
     return int(np.median(total)) if len(total) else 0
 
 
@@ -403,11 +416,11 @@ class BuildPlan:
     @property
     def dims(self) -> dict[str, list[str]]:
         """The fields of each ragged dimension."""
-        found: dict[str, list[str]] = {}
+        by_dim: dict[str, list[str]] = {}
         for name, spec in self.specs.items():
             if spec.dim is not None:
-                found.setdefault(spec.dim, []).append(name)
-        return dict(sorted(found.items()))
+                by_dim.setdefault(spec.dim, []).append(name)
+        return dict(sorted(by_dim.items()))
 
     def shard(self, g: int) -> slice:
         """Return the samples of shard `g`."""
@@ -426,28 +439,28 @@ class BuildPlan:
             bytes it reads itself.
         """
         sizes = np.add.reduceat(self.samples.nbytes, range(0, len(self.samples), self.k)).tolist()
-        first = size = 0
+        start = size = 0
         for g in range(1, self.shards + 1):
             size += sizes[g - 1]
             full = (
-                g - first >= self.per_task and self._again(g, points or {}) <= size * _MOST_REREAD
+                g - start >= self.per_task and self._again(g, points or {}) <= size * _MOST_REREAD
             )
             if full or g == self.shards:
                 yield [
                     list(range(i, min(g, i + self.per_task)))
-                    for i in range(first, g, self.per_task)
+                    for i in range(start, g, self.per_task)
                 ]
-                first, size = g, 0
+                start, size = g, 0
 
     def _again(self, g: int, points: Mapping[int, Array]) -> int:
         """Return the bytes of samples that are read again if a process begins with shard `g`."""
-        place = self.shard(g).start
-        if place >= len(self.samples) or (item := int(self.samples.item_of[place])) not in points:
+        index = self.shard(g).start
+        if index >= len(self.samples) or (item := int(self.samples.item_of[index])) not in points:
             return 0
-        number = int(self.samples.keys[place].rpartition(":")[2])
+        number = int(self.samples.keys[index].rpartition(":")[2])
         point = int(points[item][np.searchsorted(points[item], number, side="right") - 1])
-        before = slice(max(0, place - (number - point)), place)
-        return int(self.samples.nbytes[before][self.samples.item_of[before] == item].sum())
+        reread = slice(max(0, index - (number - point)), index)
+        return int(self.samples.nbytes[reread][self.samples.item_of[reread] == item].sum())
 
     def before(self, doing: str, shards: Sequence[int]) -> Tick:
         """Return the progress before work on these shards; bytes are those of samples as read."""
@@ -475,5 +488,7 @@ def make_plan(
 ) -> BuildPlan:
     """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
     k = layout.samples_per_shard(sample_bytes, specs.values())
-    typical = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
-    return BuildPlan(split, samples, specs, k, max(1, SOURCE_BYTES // max(1, k * typical)), codec)
+    median_bytes = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
+    return BuildPlan(
+        split, samples, specs, k, max(1, SOURCE_BYTES // max(1, k * median_bytes)), codec
+    )

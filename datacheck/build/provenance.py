@@ -134,16 +134,16 @@ def _read_verified(path: Path) -> bytes | None:
 
 def _record(data: bytes, g: int) -> ShardRecord | None:
     try:
-        said = decode(data, room=_DECODE_LIMITS)
+        record = decode(data, room=_DECODE_LIMITS)
         # Written by another version of datacheck or NumPy.
-        if said.keys() != _NAMES or said["numerics"] != numerics.digest():
+        if record.keys() != _NAMES or record["numerics"] != numerics.digest():
             return None
-        if said["g"] != g:  # the digest does not cover the file's name
+        if record["g"] != g:  # the digest does not cover the file's name
             return None
-        for what in ("files", "whole"):
-            said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
-        said["reasons"] = [(place, why) for place, why in said["reasons"]]
-        return ShardRecord(**said)
+        for key in ("files", "whole"):
+            record[key] = {name: (count, digest) for name, (count, digest) in record[key].items()}
+        record["reasons"] = [(place, why) for place, why in record["reasons"]]
+        return ShardRecord(**record)
     # Written by another version
     except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return None
@@ -162,22 +162,22 @@ def fits(found: ShardRecord, plan: BuildPlan) -> bool:
         return False
 
 
-def _is_of(found: ShardRecord, plan: BuildPlan) -> bool:
-    part = plan.shard(found.g)
+def _is_of(record: ShardRecord, plan: BuildPlan) -> bool:
+    part = plan.shard(record.g)
     specs = plan.specs
     count = max(0, part.stop - part.start)
-    per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
-    per_sample += [(found.present[name], "?") for name, spec in specs.items() if spec.optional]
-    per_sample += [(found.lengths[dim], "<i8") for dim in plan.dims]
-    counts = [found.origin_lengths, *(found.lengths[dim] for dim in plan.dims)]
+    per_sample = [(record.made, "?"), (record.digest, "<u8"), (record.origin_lengths, "<i8")]
+    per_sample += [(record.present[name], "?") for name, spec in specs.items() if spec.optional]
+    per_sample += [(record.lengths[dim], "<i8") for dim in plan.dims]
+    counts = [record.origin_lengths, *(record.lengths[dim] for dim in plan.dims)]
     return (
-        type(found.g) is int
-        and found.files.keys() == specs.keys() >= found.whole.keys()
+        type(record.g) is int
+        and record.files.keys() == specs.keys() >= record.whole.keys()
         and all(_is_column(array, count, kind) for array, kind in per_sample)
         and all(((array >= 0) & (array < _MOST_LENGTH)).all() for array in counts)
-        and _is_column(found.origins, int(found.origin_lengths.sum()), "u1")
-        and all(_are_chunks(found, name, spec, plan, count) for name, spec in specs.items())
-        and all(_is_reason(place, why, count) for place, why in found.reasons)
+        and _is_column(record.origins, int(record.origin_lengths.sum()), "u1")
+        and all(_are_chunks(record, name, spec, plan, count) for name, spec in specs.items())
+        and all(_is_reason(place, why, count) for place, why in record.reasons)
     )
 
 
@@ -193,7 +193,7 @@ def _is_reason(place: Any, why: Any, count: int) -> bool:
 
 
 def _are_chunks(
-    found: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int
+    record: ShardRecord, name: str, spec: ArraySpec, plan: BuildPlan, count: int
 ) -> bool:
     """Return whether number and sizes of a field's chunks and files fit its rows."""
     if spec.dim is None:
@@ -202,26 +202,26 @@ def _are_chunks(
         chunk = grid.chunk
         index = layout.index_bytes(grid)
     else:
-        rows = int(found.lengths[spec.dim].sum())
+        rows = int(record.lengths[spec.dim].sum())
         chunk = layout.chunk_rows(spec.item_bytes)
         index = 0
     used = -(-rows // chunk) if spec.item_bytes else 0
-    chunks = found.chunks[name]
-    sizes = found.sizes[name]
+    chunks = record.chunks[name]
+    sizes = record.sizes[name]
     # Incompressible chunks grow a little.
-    most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
-    (size, digest), (whole, whole_digest) = (
-        found.files[name],
-        found.whole.get(name, (0, "0" * _DIGEST)),
+    chunk_limit = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
+    (size, digest), (whole_size, whole_digest) = (
+        record.files[name],
+        record.whole.get(name, (0, "0" * _DIGEST)),
     )
     return (
         _is_column(chunks, used, "<u8")
         and isinstance(sizes, np.ndarray)
         and sizes.shape == (used,)
         and sizes.dtype.kind in "iu"
-        and bool(((sizes >= 0) & (sizes <= most)).all())
-        and type(size) is type(whole) is int
-        and sum(sizes.tolist()) <= size <= used * most + index
-        and 0 <= whole < 2 * (used * most + index) + _MOST_BYTES
+        and bool(((sizes >= 0) & (sizes <= chunk_limit)).all())
+        and type(size) is type(whole_size) is int
+        and sum(sizes.tolist()) <= size <= used * chunk_limit + index
+        and 0 <= whole_size < 2 * (used * chunk_limit + index) + _MOST_BYTES
         and all(_HEX.fullmatch(one) is not None for one in (digest, whole_digest))
     )

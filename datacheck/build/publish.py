@@ -53,7 +53,7 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
         LostStagingError: another builder took `folder` over.
         SyncFailedError: the device did not store the name.
     """
-    came: Literal["new", "theirs"] = "new"
+    outcome: Literal["new", "theirs"] = "new"
     try:
         fsops.rename(folder, target)
     except OSError as error:
@@ -69,11 +69,11 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
                 set_aside(target, target.parent)
             return publish(folder, target, manifest)
         check_same(folder, target, target.parent, manifest, theirs)
-        came = "theirs"
+        outcome = "theirs"
     else:
         fsops.sync_directory(folder.parent)
     acknowledge(target)
-    return came
+    return outcome
 
 
 def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_result) -> Path | None:
@@ -153,21 +153,25 @@ def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
         digests of the decoded chunks must agree, which are files, too.
     """
     paths = sorted({*ours.files, *theirs.files})
-    found = next((path for path in paths if _differs(path, ours, theirs)), None)
-    return layout.MANIFEST if found is None and ours.content_root != theirs.content_root else found
+    difference = next((path for path in paths if _differs(path, ours, theirs)), None)
+    return (
+        layout.MANIFEST
+        if difference is None and ours.content_root != theirs.content_root
+        else difference
+    )
 
 
-def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
-    one = ours.files.get(path)
-    other = theirs.files.get(path)
+def _differs(path: str, own_manifest: Manifest, other_manifest: Manifest) -> bool:
+    our_entry = own_manifest.files.get(path)
+    their_entry = other_manifest.files.get(path)
     if (
-        one is not None
-        and other is not None
+        our_entry is not None
+        and their_entry is not None
         and path.startswith("fields/")
         and layout.shard_of(path) is not None
     ):
         return False
-    return one != other
+    return our_entry != their_entry
 
 
 def set_aside(folder: Path, place: Path, name: str = "") -> Path:
@@ -280,8 +284,8 @@ def target_of(out: Path | str, where: tuple[str, str, str], building: Path | Non
 
 
 def _default() -> Path:
-    said = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(said if os.path.isabs(said) else Path.home() / ".cache") / "datacheck" / "staging"  # noqa: PTH117
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else Path.home() / ".cache") / "datacheck" / "staging"  # noqa: PTH117
 
 
 class FolderTarget:
@@ -359,29 +363,29 @@ class BucketTarget:
 
     def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
         """See `Target`."""
-        attempt, known = self._attempt(folder.parent / _ATTEMPT)
+        attempt, resumed = self._attempt(folder.parent / _ATTEMPT)
         raw = (folder / layout.MANIFEST).read_bytes()
         try:
-            self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=known)
+            self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=resumed)
         # The bucket is gone. A `StorageError` keeps the finished shards, a `UsageError` does not.
         except UsageError as error:
             raise StorageError(str(error)) from None
-        came = self._commit(attempt, commit_document(attempt, raw))
-        if came == attempt:
+        committed = self._commit(attempt, commit_document(attempt, raw))
+        if committed == attempt:
             return "new"
         try:
             check_same(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
         finally:
             with contextlib.suppress(StorageError):  # leftovers cost space but are never read
-                mine = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
-                self._objects.remove(sorted(mine))
+                leftovers = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
+                self._objects.remove(sorted(leftovers))
         return "theirs"
 
     def _attempt(self, file: Path) -> tuple[str, bool]:
         """Return the attempt to upload to, and whether a previous run has begun to upload to it."""
-        said = _read_note(file)
-        if said.get("url") == self.path and ATTEMPT.fullmatch(str(said.get("attempt"))):
-            return str(said["attempt"]), True
+        note = _read_note(file)
+        if note.get("url") == self.path and ATTEMPT.fullmatch(str(note.get("attempt"))):
+            return str(note["attempt"]), True
         attempt = uuid.uuid4().hex
         fsops.write_file(file, canonical_json({"attempt": attempt, "url": self.path}), sync=False)
         return attempt, False
@@ -396,18 +400,18 @@ class BucketTarget:
         for path in (layout.BUILD, layout.MANIFEST):
             raw = (folder / path).read_bytes()
             files[path] = len(raw), digest_bytes(raw)
-        there = self._there(prefix, files) if known else set()
+        uploaded = self._there(prefix, files) if known else set()
         total = sum(size for size, _ in files.values())
-        done = sum(files[path][0] for path in there)
+        sent_bytes = sum(files[path][0] for path in uploaded)
         todo = sorted(
-            files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path)
+            files.keys() - uploaded - {layout.MANIFEST}, key=lambda path: (-files[path][0], path)
         )
         puts = concurrent_map(
             lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE
         )
         for path, _ in zip(todo, puts, strict=True):
-            done += files[path][0]
-            sent(done, total)
+            sent_bytes += files[path][0]
+            sent(sent_bytes, total)
         self._put(folder, prefix, layout.MANIFEST, files[layout.MANIFEST][1])
         self._check(prefix, files)
 
@@ -417,35 +421,39 @@ class BucketTarget:
     def _there(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> set[str]:
         """Return the files that a previous run uploaded with the right size and digest."""
         sizes = self._sizes(prefix)
-        some = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
-        said = self._objects.attributes([f"{prefix}/{path}".lstrip("/") for path in some])
+        candidates = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
+        attributes = self._objects.attributes(
+            [f"{prefix}/{path}".lstrip("/") for path in candidates]
+        )
         return {
             path
-            for path, one in zip(some, said, strict=True)
-            if (one or {}).get(_DIGEST) == files[path][1]
+            for path, entry in zip(candidates, attributes, strict=True)
+            if (entry or {}).get(_DIGEST) == files[path][1]
         }
 
     def _sizes(self, prefix: str) -> dict[str, int]:
-        below = f"{prefix}/".lstrip("/")
+        folder_prefix = f"{prefix}/".lstrip("/")
         return {
-            key.removeprefix(below): size
-            for key, size in self._objects.sizes(below.rstrip("/")).items()
+            key.removeprefix(folder_prefix): size
+            for key, size in self._objects.sizes(folder_prefix.rstrip("/")).items()
         }
 
     def _check(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> None:
         sizes = self._sizes(prefix)
-        wrong = next((path for path in sorted(files) if sizes.get(path) != files[path][0]), None)
-        if wrong is not None:
+        wrong_path = next(
+            (path for path in sorted(files) if sizes.get(path) != files[path][0]), None
+        )
+        if wrong_path is not None:
             msg = (
-                f"{self.path}: the store took {wrong} and now says {sizes.get(wrong, 0):,} bytes, "
+                f"{self.path}: the store took {wrong_path} and now says {sizes.get(wrong_path, 0):,} bytes, "
                 f"not "
-                f"{files[wrong][0]:,}. Nothing was published; run the same command again."
+                f"{files[wrong_path][0]:,}. Nothing was published; run the same command again."
             )
             raise StorageError(msg)
 
     # ----------------------------------------------------------------------------------- the commit
 
-    def _commit(self, attempt: str, said: bytes) -> str:
+    def _commit(self, attempt: str, document: bytes) -> str:
         """Create the commit by one request; return the attempt that is committed now.
 
         Raises:
@@ -455,20 +463,20 @@ class BucketTarget:
         refused: StorageError | None = None
         for _ in range(_LOCK_TRIES):
             try:
-                if self._objects.create(key, said):
+                if self._objects.create(key, document):
                     return attempt
             except StorageError as error:  # it may have succeeded, with the answer lost
                 refused = error
             try:
-                found = self._bucket.commit()
+                commit = self._bucket.commit()
             except StorageError as error:
                 msg = (
                     f"{self.path}: it is not known whether it was published; the same command "
                     f"finds out. {error}"
                 )
                 raise StorageError(msg) from error
-            if found is not None:
-                return found["attempt"]
+            if commit is not None:
+                return commit["attempt"]
         msg = (
             f"{self.path}: it could not be published. "
             f"{refused or 'The store says that it is there, and is not.'}"

@@ -75,16 +75,16 @@ def salvage(
         for all its samples. Each file is read again, through its link. Where links are refused it
         is copied.
     """
-    found = _DamagedCache(cache, files, frozenset(intact), plan)
+    damaged = _DamagedCache(cache, files, frozenset(intact), plan)
     with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
         records = dict(
             zip(
-                found.whole(),
-                threads.map(lambda g: found.take(stage, g), found.whole()),
+                damaged.whole(),
+                threads.map(lambda g: damaged.take(stage, g), damaged.whole()),
                 strict=True,
             )
         )
-    return {g: one for g, one in {**kept, **records}.items() if one is not None}
+    return {g: record for g, record in {**kept, **records}.items() if record is not None}
 
 
 class _DamagedCache:
@@ -119,12 +119,12 @@ class _DamagedCache:
 
     def take(self, stage: Staging, g: int) -> ShardRecord | None:
         """Link the files of shard `g` and write its record; None if a file was lost in between."""
-        found = self._found(stage, g)
-        if found is None or not provenance.fits(found, self._plan):
+        record = self._found(stage, g)
+        if record is None or not provenance.fits(record, self._plan):
             stage.drop_linked(self._plan, [g])
             return None
-        provenance.write(stage.records, found)
-        return found
+        provenance.write(stage.records, record)
+        return record
 
     def _found(self, stage: Staging, g: int) -> ShardRecord | None:
         files = {}
@@ -158,8 +158,8 @@ class _DamagedCache:
         for path in (stage.shards / file, target):
             fsops.remove_file(path)
         fsops.link_or_copy(self._cache / file, target)
-        head, whole, chunks = self._measured(target, grid, sizes)
-        if whole != digest:
+        head, whole_digest, chunks = self._measured(target, grid, sizes)
+        if whole_digest != digest:
             raise CorruptionError(file)
         return (
             (size, digest) if spec.dim is None else (size - layout.index_bytes(grid), head),
@@ -187,7 +187,7 @@ class _DamagedCache:
         samples = self._plan.samples
         made = self._made[part]
         ends = self._ends[part]
-        first = int(self._ends[part.start - 1]) if part.start else 0
+        origin_start = int(self._ends[part.start - 1]) if part.start else 0
         refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
         return ShardRecord(
             g,
@@ -198,8 +198,8 @@ class _DamagedCache:
             files,
             chunks,
             sizes,
-            self._origins[first : int(ends[-1])],
-            np.diff(ends, prepend=first),
+            self._origins[origin_start : int(ends[-1])],
+            np.diff(ends, prepend=origin_start),
             [(place, self._reasons.get(samples.keys[part.start + place], "")) for place in refused],
         )
 
@@ -226,12 +226,12 @@ class _DamagedCache:
         with suppress(*_READ_ERRORS):
             return layout.Root.of(parse_document(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
-        fullest = {
+        most_rows = {
             dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()
         }
         dims = self._plan.dims.items()
         return {
-            dim: layout.ragged_rows([self._plan.specs[n] for n in names], fullest[dim])
+            dim: layout.ragged_rows([self._plan.specs[n] for n in names], most_rows[dim])
             for dim, names in dims
         }
 
@@ -242,19 +242,19 @@ class _DamagedCache:
 
     def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
         """Return the concatenated texts of the samples, and where each ends."""
-        lengths, good = self._table(
+        lengths, intact = self._table(
             layout.rows_path(dim, "length"), "int64", len(self._plan.samples)
         )
         try:
             ends = layout.ends_of(lengths, self._bytes(layout.sample_path(what)))
         except ValueError:
-            good[:] = False
-        if not good.all():
+            intact[:] = False
+        if not intact.all():
             self._sound[:] = False  # without all lengths the later texts cannot be located
             return np.zeros(0, np.uint8), np.zeros(len(lengths), np.int64)
-        values, good = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
-        bad = np.concatenate([[0], np.cumsum(~good)])
-        self._sound &= bad[ends] == bad[ends - lengths]
+        values, intact = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
+        bad_count = np.concatenate([[0], np.cumsum(~intact)])
+        self._sound &= bad_count[ends] == bad_count[ends - lengths]
         return values, ends
 
     def _bytes(self, path: str) -> int:
@@ -270,22 +270,24 @@ class _DamagedCache:
     def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
         """Return a table, and which of its rows are intact: all, those in intact chunks, none."""
         grid = layout.table_grid(dtype, rows)
-        good = np.ones(rows, bool)
+        intact = np.ones(rows, bool)
         file = f"{path}/{grid.shard_file(0)}"
         with suppress(*_READ_ERRORS):
             # Read once, so that the values used are the ones that were checked.
             raw = self._place.store.read(file, table_bytes(dtype, rows))
-            held = MemoryRows(grid, raw)
+            memory_rows = MemoryRows(grid, raw)
             values = np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
-            held.span(0, rows, values)
+            memory_rows.span(0, rows, values)
             if file not in self._intact or digest_bytes(raw) != self._files[file][1]:
                 array = StoredArray(
                     self._place, path, layout.array_document(grid, {}), lambda *_: ""
                 )
-                found = np.array([digest64(held.chunk(j)) for j in range(array.chunks)], np.uint64)
-                good = np.repeat(found == array.expected, grid.chunk)[:rows]
-            return values, good
-        return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~good
+                digests = np.array(
+                    [digest64(memory_rows.chunk(j)) for j in range(array.chunks)], np.uint64
+                )
+                intact = np.repeat(digests == array.expected, grid.chunk)[:rows]
+            return values, intact
+        return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~intact
 
 
 # The entry of a file in a manifest, after its name.
@@ -343,12 +345,12 @@ def repair_caches(
         written again; the manifest must come out the same. Only then the two folders are exchanged;
         readers of the damaged cache continue with its files.
     """
-    found = [(job, place) for job in jobs if (place := _cache_of(job, out)) is not None]
-    if not found:
+    caches = [(job, place) for job in jobs if (place := _cache_of(job, out)) is not None]
+    if not caches:
         where = out / jobs[0].pipeline if jobs else out
         msg = f"{where}: no cache of these data. Build it: datacheck cache build"
         raise UsageError(msg)
-    return [_repair(job, place, workers, scheduler, progress) for job, place in found]
+    return [_repair(job, place, workers, scheduler, progress) for job, place in caches]
 
 
 def _cache_of(job: BuildJob, out: Path) -> Path | None:
@@ -373,18 +375,18 @@ def _cache_of(job: BuildJob, out: Path) -> Path | None:
     if newest in {None, target}:  # `target`: a build has published it in between
         return newest
     try:
-        told = [
+        lines = [
             f"{d.where}: {d.before[:_LONGEST]} -> {d.now[:_LONGEST]}"
             for d in explain(inputs["said"], digests(job), job.samples, newest)
         ]
     except CorruptionError as error:
-        told = [f"what differs cannot be told: {error}"]
-    more = [f"... and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+        lines = [f"what differs cannot be told: {error}"]
+    more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     msg = (
         f"{newest}: made from other data, another schema or pipeline than these, so they cannot "
         f"repair it:"
     )
-    raise UsageError(ManyLines.of([msg, *(f"    {line}" for line in told[:_SHOWN] + more)]))
+    raise UsageError(ManyLines.of([msg, *(f"    {line}" for line in lines[:_SHOWN] + more)]))
 
 
 def _repair(
@@ -397,11 +399,11 @@ def _repair(
     plan, steps, inputs = prepare(job)
     with staging.claim(target.parent, target.name) as stage:
         kept = salvage(target, manifest.files, intact, plan, stage, stage.kept(plan))
-        folder, done = finish_build(
+        folder, finished = finish_build(
             job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress
         )
-        _check_repaired(folder, target, done.manifest, manifest, intact)
-        moved = publish.replace(folder, target, done.manifest, damaged)
+        _check_repaired(folder, target, finished.manifest, manifest, intact)
+        moved = publish.replace(folder, target, finished.manifest, damaged)
     return RepairedCache(target, problems, plan.shards, plan.shards - len(kept), moved)
 
 
@@ -416,15 +418,15 @@ def _examine(target: Path) -> tuple[os.stat_result, list[Problem], Manifest, set
     """
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
-            folder = target.stat()
+            status = target.stat()
             try:
-                found = _find_damage(target)
+                damage = _find_damage(target)
             except (OSError, DatacheckError):
-                if os.path.samestat(folder, target.stat()):
+                if os.path.samestat(status, target.stat()):
                     raise
                 continue
-            if os.path.samestat(folder, target.stat()):
-                return folder, *found
+            if os.path.samestat(status, target.stat()):
+                return status, *damage
     msg = f"{target}: another build is just replacing it. Run the same command again."
     raise UsageError(msg)
 
@@ -446,8 +448,8 @@ def _find_damage(target: Path) -> tuple[list[Problem], Manifest, set[str]]:
         return problems, manifest, set(manifest.files) - {problem.file for problem in problems}
     manifest = Manifest(_manifest_entries(store), "", "")
     listed = dict(store.files())
-    whole = [path for path, (size, _) in manifest.files.items() if listed.get(path) == size]
-    return problems, manifest, set(whole) - set(changed_files(store, manifest, whole))
+    candidates = [path for path, (size, _) in manifest.files.items() if listed.get(path) == size]
+    return problems, manifest, set(candidates) - set(changed_files(store, manifest, candidates))
 
 
 def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
@@ -455,36 +457,41 @@ def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
     if dict(store.files()).get(layout.MANIFEST, -1) < 0:  # a link or a pipe is never opened
         return {}
     text = store.read(layout.MANIFEST)
-    found: dict[str, tuple[int, str]] = {}
+    entries: dict[str, tuple[int, str]] = {}
     end = 0
     for entry in _ENTRY.finditer(text):
-        before = text[max(end, entry.start() - _LONGEST_NAME) : entry.start()]
-        place = len(before)
-        while (place := before.rfind(b'"', 0, place)) > 0 and _is_escaped(before, place):
+        preceding = text[max(end, entry.start() - _LONGEST_NAME) : entry.start()]
+        position = len(preceding)
+        while (position := preceding.rfind(b'"', 0, position)) > 0 and _is_escaped(
+            preceding, position
+        ):
             pass
-        if place >= 0 and place + 1 < len(before):
-            found[before[place + 1 :].decode("utf-8", "replace")] = int(entry[1]), entry[2].decode()
+        if position >= 0 and position + 1 < len(preceding):
+            entries[preceding[position + 1 :].decode("utf-8", "replace")] = (
+                int(entry[1]),
+                entry[2].decode(),
+            )
         end = entry.end()
-    return found
+    return entries
 
 
 def _is_escaped(text: bytes, place: int) -> bool:
     """Return whether the byte at `place` follows an odd number of backslashes."""
-    first = place
-    while first and text[first - 1] == ord("\\"):
-        first -= 1
-    return (place - first) % 2 == 1
+    start = place
+    while start and text[start - 1] == ord("\\"):
+        start -= 1
+    return (place - start) % 2 == 1
 
 
 def _check_repaired(
-    folder: Path, target: Path, made: Manifest, said: Manifest, intact: set[str]
+    folder: Path, target: Path, repaired: Manifest, original: Manifest, intact: set[str]
 ) -> None:
     """Raise unless a repaired cache equals the damaged one as it was written."""
-    if not said.digest:  # the manifest was damaged: compare proven entries only
-        known = {path: entry for path, entry in made.files.items() if path in intact}
-        made = replace(made, files=known)
-        said = replace(made, files={path: said.files[path] for path in known})
-    differing = publish.first_difference(made, said)
+    if not original.digest:  # the manifest was damaged: compare proven entries only
+        proven = {path: entry for path, entry in repaired.files.items() if path in intact}
+        repaired = replace(repaired, files=proven)
+        original = replace(repaired, files={path: original.files[path] for path in proven})
+    differing = publish.first_difference(repaired, original)
     if differing is not None:
         aside = publish.set_aside(folder, target.parent, target.name)
         msg = (

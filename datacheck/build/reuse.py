@@ -72,26 +72,26 @@ def find_reusable(
     """
     for folder in folders:
         with suppress(*_UNUSABLE):
-            place = CacheFiles.of_files(open_store(folder))
-            if parse_document(place.read(layout.INPUTS))["recipe"] == recipe and _has_same_numerics(
-                place
-            ):
+            cache_files = CacheFiles.of_files(open_store(folder))
+            if parse_document(cache_files.read(layout.INPUTS))[
+                "recipe"
+            ] == recipe and _has_same_numerics(cache_files):
                 return ReusableCache(folder, plan, files)
     return None
 
 
-def _has_same_numerics(place: CacheFiles) -> bool:
+def _has_same_numerics(cache_files: CacheFiles) -> bool:
     """Return whether a cache was made where numbers come out the same, or does not say."""
     return bool(
-        _build(place).get("numerics", numerics.computation_digest())
+        _build(cache_files).get("numerics", numerics.computation_digest())
         == numerics.computation_digest()
     )
 
 
-def _build(place: CacheFiles) -> dict[str, Any]:
+def _build(cache_files: CacheFiles) -> dict[str, Any]:
     """Return the content of ``build.json``, which may be missing and is covered by no digest."""
     with suppress(*_UNUSABLE):
-        return parse_document(place.store.read(layout.BUILD))
+        return parse_document(cache_files.store.read(layout.BUILD))
     return {}
 
 
@@ -156,11 +156,11 @@ class ReusableCache:
         )
 
     def _texts(self, what: str, dim: str) -> list[bytes]:
-        whole = self._table(layout.sample_path(what), "u1").tobytes()
+        joined = self._table(layout.sample_path(what), "u1").tobytes()
         lengths = self._table(layout.rows_path(dim, "length"), "<i8")
-        ends = layout.ends_of(lengths, len(whole)).tolist()
+        ends = layout.ends_of(lengths, len(joined)).tolist()
         return [
-            whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
+            joined[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
         ]
 
     def _refused(self) -> dict[int, str]:
@@ -182,29 +182,31 @@ class ReusableCache:
 
     def _matched(self, files: Sequence[Sequence[File]]) -> Array:
         samples = self._plan.samples
-        known = {path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()}
+        sources = {
+            path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()
+        }
         # The files of each item; None if one of them has changed.
         read = [
-            [path for path, *_ in some]
-            if all(known.get(path) == tuple(entry) for path, *entry in some)
+            [path for path, *_ in item_files]
+            if all(sources.get(path) == tuple(entry) for path, *entry in item_files)
             else None
-            for some in files
+            for item_files in files
         ]
         number = {key: i for i, key in enumerate(self._keys)}
         readable = samples.readable.tolist()
-        then = self._readable.tolist()
-        found = np.full(len(samples), -1, np.int64)
-        for place, (key, item) in enumerate(
+        was_readable = self._readable.tolist()
+        matches = np.full(len(samples), -1, np.int64)
+        for index, (key, item) in enumerate(
             zip(samples.keys, samples.item_of.tolist(), strict=True)
         ):
             i = number.get(key)
-            if i is None or readable[place] != then[i]:
+            if i is None or readable[index] != was_readable[i]:
                 continue
-            if not readable[place] or read[item] == [
+            if not readable[index] or read[item] == [
                 part["file"] for part in orjson.loads(self._origins[i])
             ]:
-                found[place] = i
-        return found
+                matches[index] = i
+        return matches
 
     @property
     def shared(self) -> list[int]:
@@ -248,19 +250,21 @@ class ReusableCache:
         Notes:
             Links are not synced: the linked files were durable before their cache was published.
         """
-        pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
+        pairs = [(g, earlier_shard) for g in todo if (earlier_shard := self._shard(g)) is not None]
         linked = [pair for pair in pairs if self._linked(stage, *pair)]
         threads = ThreadPoolExecutor(_READERS)
         try:
             read = [threads.submit(self._verified_record, stage, *pair) for pair in linked]
 
             def records() -> dict[int, ShardRecord]:
-                found = {one.g: one for future in read if (one := future.result()) is not None}
-                self.reuse.linked += len(found)
-                lost = [g for g, _ in pairs if g not in found]
-                stage.drop_linked(self._plan, lost)
-                self.note_lost(lost)
-                return found
+                verified = {
+                    record.g: record for future in read if (record := future.result()) is not None
+                }
+                self.reuse.linked += len(verified)
+                failed = [g for g, _ in pairs if g not in verified]
+                stage.drop_linked(self._plan, failed)
+                self.note_lost(failed)
+                return verified
 
             yield records
         finally:
@@ -299,14 +303,14 @@ class ReusableCache:
         Raises:
             StorageError: the record cannot be written.
         """
-        found = None
+        record = None
         with suppress(*_UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
-            found = self._record(stage.linked, g, before)
+            record = self._record(stage.linked, g, before)
         # Checked against the plan, because anybody may have written the earlier cache.
-        if found is None or not provenance.fits(found, self._plan):
+        if record is None or not provenance.fits(record, self._plan):
             return None
-        provenance.write(stage.records, found)
-        return found
+        provenance.write(stage.records, record)
+        return record
 
     def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
@@ -319,16 +323,16 @@ class ReusableCache:
         ):
             grid = self._grid(name)
             size, digest = self._place.files[source]
-            whole, head, index = _digests(linked / target, size, layout.index_bytes(grid))
+            whole_digest, head, index = _digests(linked / target, size, layout.index_bytes(grid))
             sizes[name] = _sizes(index)
-            if whole != digest or index != layout.pack_index(grid, sizes[name]):
+            if whole_digest != digest or index != layout.pack_index(grid, sizes[name]):
                 return None
-            first = before * grid.chunks_per_shard
+            first_chunk = before * grid.chunks_per_shard
             if name not in self._chunks:
                 self._chunks[name] = self._table(
                     layout.digests_path(layout.field_path(name)), "<u8"
                 )
-            chunks[name] = self._chunks[name][first : first + len(sizes[name])]
+            chunks[name] = self._chunks[name][first_chunk : first_chunk + len(sizes[name])]
             files[name] = size, digest
             if spec.dim is not None:  # its index depends on other shards
                 files[name], ragged[name] = (size - len(index), head), (size, digest)

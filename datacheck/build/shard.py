@@ -132,8 +132,8 @@ class Shard:
             has: for every field, the ascending places of the samples that have it, and their
                 column.
         """
-        for name, (some, column) in has.items():
-            self._store(name, column, some)
+        for name, (field_places, column) in has.items():
+            self._store(name, column, field_places)
         self.made[places] = True
 
     def _unfit(self, columns: Mapping[str, Column]) -> str:
@@ -183,13 +183,13 @@ class Shard:
             if column.lengths is None:
                 continue  # a scalar
             if spec.dim is None:
-                wanted: Array = np.full(len(column), spec.item[0])
-                said = f"the cache holds {spec.item[0]}"
+                expected: Array = np.full(len(column), spec.item[0])
+                expectation = f"the cache holds {spec.item[0]}"
             else:
-                other, wanted = first.setdefault(spec.dim, (name, column.lengths))
-                said = f"{other}, which shares the axis {spec.dim}, has another number"
-            for i in np.flatnonzero(column.lengths != wanted):
-                yield int(i), f"{name}: {column.lengths[i]} rows; {said}"
+                other, expected = first.setdefault(spec.dim, (name, column.lengths))
+                expectation = f"{other}, which shares the axis {spec.dim}, has another number"
+            for i in np.flatnonzero(column.lengths != expected):
+                yield int(i), f"{name}: {column.lengths[i]} rows; {expectation}"
 
     def _unfit_values(self, columns: Mapping[str, Column]) -> Iterator[tuple[int, str]]:
         for name, column in columns.items():
@@ -228,8 +228,8 @@ class Shard:
             ):
                 self._fixed[name] = values
             else:
-                where = slice(int(places[0]), int(places[-1]) + 1) if in_row else places
-                self._fixed[name][where] = values
+                target = slice(int(places[0]), int(places[-1]) + 1) if in_row else places
+                self._fixed[name][target] = values
         else:
             self._parts[name].append((places, column))
             self._lengths[spec.dim][places] = column.lengths
@@ -259,12 +259,12 @@ class Shard:
         )
         values[total:] = layout.fill_array(spec.dtype, ())
         for places, column in self._parts.pop(name):
-            at = 0
+            offset = 0
             for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
                 begin = int(starts[run[0]])
                 end = int(starts[run[-1] + 1])
-                values[begin:end] = column.values[at : at + end - begin]
-                at += end - begin
+                values[begin:end] = column.values[offset : offset + end - begin]
+                offset += end - begin
         if spec.optional:
             for place in np.flatnonzero(~self.present[name]):
                 values[starts[place] : starts[place + 1]] = layout.fill_array(spec.dtype, ())
@@ -316,8 +316,8 @@ class PackedRows:
             digests[~self._shard.made] = 0
             return digests
         for i in np.flatnonzero(self._shard.made):
-            has = (n for n in specs if n not in present or present[n][i])
-            digests[i] = digest_sample((n, self._sample(n, specs[n].dim, int(i))) for n in has)
+            names = (n for n in specs if n not in present or present[n][i])
+            digests[i] = digest_sample((n, self._sample(n, specs[n].dim, int(i))) for n in names)
         return digests
 
     def _sample(self, name: str, dim: str | None, i: int) -> Array:

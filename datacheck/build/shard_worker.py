@@ -77,28 +77,28 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
     rooms = (BufferPool(), BufferPool())
     again = task.get("again", False)
-    done: list[Future[list[Any]]] = []
-    lost: list[list[Any]] = []
+    writes: list[Future[list[Any]]] = []
+    failed: list[list[Any]] = []
     earlier: Cache | None = None
     with ThreadPoolExecutor(1) as disk:  # writes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
-            shard = Shard(keys_from_runs(order["keys"]), specs, rooms[len(done) % 2])
+            shard = Shard(keys_from_runs(order["keys"]), specs, rooms[len(writes) % 2])
             try:
                 if order["copies"] is not None:
                     # Not mapped: a map of a failing disk kills the process.
                     earlier = earlier or open_cache(task["earlier"], io="pread")
                     _copy(shard, earlier, order["copies"])
             except DatacheckError:
-                lost.append([order["g"], 0, ""])
+                failed.append([order["g"], 0, ""])
                 continue
             _fill(shard, source, steps, order["reads"], lambda _: beat(place), again=again)  # noqa: B023  called at once
             for read in order["reads"]:
                 _check_unchanged(source, read["files"])
-            if done:
-                done[-1].result()  # raises if it failed; the next shard needs its memory
-            done.append(disk.submit(_write_shard, shard, order["g"], task))
-        return [written.result() for written in done] + lost
+            if writes:
+                writes[-1].result()  # raises if it failed; the next shard needs its memory
+            writes.append(disk.submit(_write_shard, shard, order["g"], task))
+        return [written.result() for written in writes] + failed
 
 
 def load_task(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
@@ -126,9 +126,9 @@ def _check_folders(*folders: Path) -> None:
 
 
 def _check_steps(steps: Sequence[Transform], identities: Sequence[str]) -> None:
-    for one, planned in zip(steps, identities, strict=True):
-        if digest_value(one.identity()) != planned:
-            name = next(iter(one.as_dict()))
+    for step, planned in zip(steps, identities, strict=True):
+        if digest_value(step.identity()) != planned:
+            name = next(iter(step.as_dict()))
             msg = (
                 f"{name}: its files changed during the build, or are others on this worker. "
                 f"Nothing was published."
@@ -154,15 +154,18 @@ def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
         CorruptionError: the earlier cache is damaged.
         UsageError, StorageError: the earlier cache no longer exists, or cannot be read.
     """
-    places, numbers = (np.array(some, np.int64) for some in copies["made"])
+    places, numbers = (np.array(values, np.int64) for values in copies["made"])
     columns = {}
     for name, spec in shard.specs.items():
         present = cache.present(name, numbers)
-        has = slice(None) if present is None else present
+        mask = slice(None) if present is None else present
         if spec.dim is None:
-            columns[name] = places[has], Column(cache.gather(name, numbers[has]))
+            columns[name] = places[mask], Column(cache.gather(name, numbers[mask]))
         else:
-            columns[name] = places[has], Column(*cache.gather_ragged(name, numbers[has]), spec.kind)
+            columns[name] = (
+                places[mask],
+                Column(*cache.gather_ragged(name, numbers[mask]), spec.kind),
+            )
     shard.take(places, columns)
     refused = [[place, number] for place, number, _ in copies["refused"]]
     places, numbers = (
@@ -187,16 +190,18 @@ def _fill(
         read["item"]["path"]: [path for path, *_ in read["files"] if path != read["item"]["path"]]
         for read in reads
     }
-    for found in read_blocks(source, reads, alive, again=again):
-        if isinstance(found, Unread):
-            shard.refuse(found.key, f"{found.code} {found.reason}")
+    for read_result in read_blocks(source, reads, alive, again=again):
+        if isinstance(read_result, Unread):
+            shard.refuse(read_result.key, f"{read_result.code} {read_result.reason}")
             continue
-        blocks, refused = transforms.run(steps, found)
+        blocks, refused = transforms.run(steps, read_result)
         for key, reason in refused:
             shard.refuse(key, reason)
-        for made in blocks:
-            shard.put(made, ours=not steps)  # a step may keep its arrays, and change them later
-        for key, origin in zip(found.keys, found.origins, strict=True):
+        for made_block in blocks:
+            shard.put(
+                made_block, ours=not steps
+            )  # a step may keep its arrays, and change them later
+        for key, origin in zip(read_result.keys, read_result.origins, strict=True):
             shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
 
 
@@ -213,13 +218,13 @@ def read_blocks(
             must not depend on it.
     """
     items = [Item.from_dict(read["item"]) for read in (reads[::-1] if again else reads)]
-    for found in source.read_all(items, alive):
-        if again and isinstance(found, Block):
-            order = sorted(range(len(found)), key=found.keys.__getitem__, reverse=True)
-            half = len(found) // 2
-            yield from (found.take(part) for part in (order[:half], order[half:]) if part)
+    for read_result in source.read_all(items, alive):
+        if again and isinstance(read_result, Block):
+            order = sorted(range(len(read_result)), key=read_result.keys.__getitem__, reverse=True)
+            half = len(read_result) // 2
+            yield from (read_result.take(part) for part in (order[:half], order[half:]) if part)
         else:
-            yield found
+            yield read_result
 
 
 def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
@@ -279,7 +284,7 @@ def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
             path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))
             fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
-    done = ShardRecord(
+    record = ShardRecord(
         g,
         shard.made,
         rows.sample_digests(),
@@ -292,7 +297,7 @@ def _write_shard(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
         np.array([len(text) for text in texts], np.int64),
         [(place, shard.reasons[place]) for place in sorted(shard.reasons)],
     )
-    return provenance.write(Path(task["records"]), done)
+    return provenance.write(Path(task["records"]), record)
 
 
 def shard_file(g: int, spec: ArraySpec) -> str:

@@ -101,12 +101,12 @@ class Staging:
                 fsops.make_directory(place / layout.field_path(name), sync=False)
             self._move_linked(layout.field_path(name))
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
-            found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
-            kept = {one.g: one for one in found if one is not None}
+            records = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
+            kept = {record.g: record for record in records if record is not None}
         for name, spec in plan.specs.items():
             folder = self.linked / layout.field_path(name)
-            wanted = {shard_file(g, spec) for g in kept}
-            for file in [file for file in _names(folder) if file not in wanted]:
+            kept_files = {shard_file(g, spec) for g in kept}
+            for file in [file for file in _names(folder) if file not in kept_files]:
                 fsops.remove_file(folder / file)
         return kept
 
@@ -118,23 +118,23 @@ class Staging:
 
     def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
-            found = provenance.saved_record(self.records, g)
+            record = provenance.saved_record(self.records, g)
         except StorageError:
             return None
-        if found is None or not provenance.fits(found, plan):
+        if record is None or not provenance.fits(record, plan):
             return None
         for name, spec in plan.specs.items():
-            size, digest = found.whole.get(name, found.files[name])
+            size, digest = record.whole.get(name, record.files[name])
             file = f"{layout.field_path(name)}/{shard_file(g, spec)}"
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file
             # A ragged shard may already have its index, which is written again.
             if not _holds(
-                path, size, digest, longer=spec.dim is not None and name not in found.whole
+                path, size, digest, longer=spec.dim is not None and name not in record.whole
             ):
                 return None
-        return found
+        return record
 
     def fence(self) -> tuple[Path, frozenset[str]]:
         """Rename the folder of the shards; return it, and its linked files, which are proven.
@@ -175,12 +175,12 @@ class Staging:
                 "Run the same command again."
             )
             raise LostStagingError(msg) from error
-        done = len(_numbers(self.records))
-        if isinstance(error, _SPOILED) or not done:
+        shard_count = len(_numbers(self.records))
+        if isinstance(error, _SPOILED) or not shard_count:
             discard(self.folder)
         else:
-            what = "1 shard is" if done == 1 else f"{done:,} shards are"
-            error.add_note(f"{what} done and kept: the same command goes on.")
+            phrase = "1 shard is" if shard_count == 1 else f"{shard_count:,} shards are"
+            error.add_note(f"{phrase} done and kept: the same command goes on.")
 
 
 def _names(folder: Path) -> list[str]:
@@ -235,12 +235,12 @@ def claim(place: Path, key: str) -> Iterator[Staging]:
     with contextlib.ExitStack() as stack:
         since = stack.enter_context(_lock_folder(staging.folder))
         _clear(building, key)
-        for left in _abandoned(building, key, since):
-            if _is_work(left):
-                with contextlib.suppress(OSError), folders.open_folder(left) as held:
+        for leftover in _abandoned(building, key, since):
+            if _is_work(leftover):
+                with contextlib.suppress(OSError), folders.open_folder(leftover) as descriptor:
                     # Fails if another builder was faster, or if this one has work already.
-                    fsops.rename(left / _WORK, staging.work, held)
-            discard(left)
+                    fsops.rename(leftover / _WORK, staging.work, descriptor)
+            discard(leftover)
         with fsops.guarded(staging.work):
             folders.drop_links(staging.work)
         try:
@@ -261,16 +261,16 @@ def _lock_folder(folder: Path) -> Iterator[float | None]:
     """
     private = folder.with_name(f".{folder.name}")
     local = machine.is_local(folder.parent)
-    held = None
+    lock = None
     ended = threading.Event()
     try:
         # Empty, so that a rename of another builder's work can replace it.
         fsops.make_directory(private / _WORK, sync=False)
-        said = {"host": socket.gethostname(), "pid": os.getpid()}
-        fsops.write_file(private / OWNER, canonical_json(said), sync=False, mode=0o644)
+        owner_info = {"host": socket.gethostname(), "pid": os.getpid()}
+        fsops.write_file(private / OWNER, canonical_json(owner_info), sync=False, mode=0o644)
         for _ in range(_TRIES if local else 0):
-            held = fsops.hold(private / OWNER, shared=False)
-            if held is not None:
+            lock = fsops.hold(private / OWNER, shared=False)
+            if lock is not None:
                 break
             time.sleep(_SOON_S)  # `cache gc` locks it for an instant to see whether it is in use
         _renamed(private, folder)
@@ -283,8 +283,8 @@ def _lock_folder(folder: Path) -> Iterator[float | None]:
         yield since
     finally:
         ended.set()
-        if held is not None:
-            held.close()
+        if lock is not None:
+            lock.close()
         if private.exists():
             discard(private)
 
@@ -304,9 +304,11 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
         since: an owner that has not touched its OWNER since then [s of the server's clock] is gone;
             None: locks decide.
     """
-    mine = [building / name for name in _names(building) if name.startswith(f"{key}.")]
-    found = [path for path in mine if folders.is_real(path) and is_gone(path / OWNER, since)]
-    return sorted(found, key=lambda path: -len(_numbers(Staging(path).records)))
+    candidates = [building / name for name in _names(building) if name.startswith(f"{key}.")]
+    abandoned = [
+        path for path in candidates if folders.is_real(path) and is_gone(path / OWNER, since)
+    ]
+    return sorted(abandoned, key=lambda path: -len(_numbers(Staging(path).records)))
 
 
 def is_gone(owner: Path, since: float | None) -> bool:
@@ -320,14 +322,14 @@ def is_gone(owner: Path, since: float | None) -> bool:
     try:
         if since is not None:
             return owner.stat().st_mtime < since
-        held = fsops.hold(owner, shared=False)
+        lock = fsops.hold(owner, shared=False)
     except FileNotFoundError:
         return True  # lost in a power loss, or the whole folder is gone
     except (OSError, StorageError):
         return False
-    if held is None:
+    if lock is None:
         return False
-    held.close()
+    lock.close()
     return True
 
 
@@ -337,17 +339,17 @@ def remove_abandoned(place: Path, key: str) -> None:
     if folders.is_real(building):
         _clear(building, key)
     if folders.is_real(building) and machine.is_local(place):
-        for left in _abandoned(building, key, None):
-            discard(left)
+        for leftover in _abandoned(building, key, None):
+            discard(leftover)
 
 
-def _is_work(left: Path) -> bool:
+def _is_work(folder: Path) -> bool:
     """Return whether the work of a builder that is gone holds only files that a build writes.
 
     Links do not count: they are dropped.
     """
-    for place, names, files in os.walk(left / _WORK):
-        inner = Path(place).relative_to(left)
+    for place, names, files in os.walk(folder / _WORK):
+        inner = Path(place).relative_to(folder)
         if len(inner.parts) > folders.DEEPEST:
             return False
         for name in names:  # a folder in the place of a file
@@ -395,9 +397,9 @@ def discard(folder: Path) -> tuple[bool, list[Path]]:
     for place in dict.fromkeys((folder, hidden)):
         with contextlib.suppress(StorageError):
             strange += folders.remove_tree(place, is_ours)
-    left = [place for place in (folder, hidden) if os.path.lexists(place)]
+    remaining = [place for place in (folder, hidden) if os.path.lexists(place)]
     fsops.remove_empty(folder.parent)  # only where no other builder is at work
-    return not left, strange
+    return not remaining, strange
 
 
 def _clear(building: Path, key: str) -> None:

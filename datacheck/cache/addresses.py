@@ -49,10 +49,10 @@ class AddressRange:
         }
 
     def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
-        got = self._libc.mmap(address, size, protection, flags, file, 0)
-        if got is None or got == _MAP_FAILED:
+        mapped_address = self._libc.mmap(address, size, protection, flags, file, 0)
+        if mapped_address is None or mapped_address == _MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return int(got)
+        return int(mapped_address)
 
     def place(self, offset: int, size: int, file: int) -> None:
         """Map the first `size` bytes of an open file at `offset`."""
@@ -64,8 +64,8 @@ class AddressRange:
 
     def will_need(self, offset: int, size: int) -> None:
         """Ask the system to read this part of the map ahead (best effort)."""
-        first = offset // mmap.PAGESIZE * mmap.PAGESIZE
-        self._libc.madvise(self.address + first, offset + size - first, _MADV_WILLNEED)
+        page_start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        self._libc.madvise(self.address + page_start, offset + size - page_start, _MADV_WILLNEED)
 
 
 def map_file(path: Path, size: int) -> memoryview:

@@ -77,9 +77,9 @@ class Bucket:
         """The prefix of the files, with a trailing slash."""
         if self._committed is not None:
             return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
-        above, _, name = self.prefix.rpartition("/")
+        parent, _, name = self.prefix.rpartition("/")
         if ATTEMPT.fullmatch(name):
-            committed = read_commit(self.objects, above)
+            committed = read_commit(self.objects, parent)
             if committed is None or committed["attempt"] != name:
                 msg = (
                     f"{self.where}: an attempt that was not committed, so this is no finished cache"
@@ -91,8 +91,8 @@ class Bucket:
 
     @cached_property
     def _sizes(self) -> dict[str, int]:
-        found = self.objects.sizes(self._base.rstrip("/"))
-        return {key.removeprefix(self._base): size for key, size in found.items()}
+        sizes = self.objects.sizes(self._base.rstrip("/"))
+        return {key.removeprefix(self._base): size for key, size in sizes.items()}
 
     def size(self, path: str) -> int | None:
         """See `Store`."""
@@ -106,13 +106,13 @@ class Bucket:
 
     def prefetch(self, paths: Iterable[str]) -> None:
         """See `Store`."""
-        asked = list(paths)
-        self._fetch(asked, [most_bytes(path) for path in asked])
+        path_list = list(paths)
+        self._fetch(path_list, [most_bytes(path) for path in path_list])
 
     def _fetch(self, paths: Sequence[str], most: Sequence[int]) -> None:
-        found = self.objects.get([self._base + path for path in paths], most)
+        contents = self.objects.get([self._base + path for path in paths], most)
         self._held |= {
-            path: bytes(raw) for path, raw in zip(paths, found, strict=True) if raw is not None
+            path: bytes(raw) for path, raw in zip(paths, contents, strict=True) if raw is not None
         }
 
     def read(self, path: str, most: int | None = None) -> bytes:
@@ -136,14 +136,16 @@ class Bucket:
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         """See `Store`."""
-        near = {
+        local_shards = {
             path: self._local_shard(path) for path in dict.fromkeys(path for path, _, _ in wanted)
         }
-        far = iter(self._fetch_parts([one for one in wanted if near[one[0]] is None]))
-        found = [(near[path], start, size) for path, start, size in wanted]
+        remote_parts = iter(
+            self._fetch_parts([request for request in wanted if local_shards[request[0]] is None])
+        )
+        ranges = [(local_shards[path], start, size) for path, start, size in wanted]
         return [
-            next(far) if shard is None else shard[start : start + size]
-            for shard, start, size in found
+            next(remote_parts) if shard is None else shard[start : start + size]
+            for shard, start, size in ranges
         ]
 
     def _local_shard(self, path: str) -> memoryview | None:
@@ -173,7 +175,7 @@ class Bucket:
         for start in range(0, size, step):
             ends = range(start, min(size, start + step), PART_BYTES)
             yield from self._fetch_parts(
-                [(path, first, min(PART_BYTES, size - first)) for first in ends]
+                [(path, offset, min(PART_BYTES, size - offset)) for offset in ends]
             )
 
     def digest(self, path: str) -> str:
@@ -199,26 +201,26 @@ def read_commit(objects: Objects, prefix: str) -> dict[str, str] | None:
     if raw is None:
         return None
     try:
-        said = parse_document(bytes(raw))
-        newer = type(said["format"]) is int and said["format"] > layout.FORMAT
-        whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
-        wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {
+        document = parse_document(bytes(raw))
+        newer = type(document["format"]) is int and document["format"] > layout.FORMAT
+        commit = {"attempt": str(document["attempt"]), "manifest": str(document["manifest"])}
+        damaged = not all(map(ATTEMPT.fullmatch, commit.values())) or document != commit | {
             "format": layout.FORMAT
         }
     except (ValueError, LookupError, TypeError):
         newer = False
-        wrong = True
-        whole = {}
+        damaged = True
+        commit = {}
     if newer:
         msg = (
-            f"{objects.place}/{key}: format {said['format']}; this datacheck reads format "
+            f"{objects.place}/{key}: format {document['format']}; this datacheck reads format "
             f"{layout.FORMAT}. Update it."
         )
         raise UsageError(msg)
-    if wrong:
+    if damaged:
         msg = f"{objects.place}/{key}: damaged. Delete the cache and build it again."
         raise CorruptionError(msg)
-    return whole
+    return commit
 
 
 def find_attempts(url: str, depth: int = _DEPTH) -> Iterator[str]:
@@ -235,15 +237,15 @@ def find_attempts(url: str, depth: int = _DEPTH) -> Iterator[str]:
 
 def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
     folders, names = objects.below(prefix)
-    some = [name for name in folders if ATTEMPT.fullmatch(name)]
-    if some:
+    attempts = [name for name in folders if ATTEMPT.fullmatch(name)]
+    if attempts:
         try:
             committed = read_commit(objects, prefix) if layout.COMMIT in names else None
         except (CorruptionError, UsageError):
             return
         yield from (
             f"{objects.place}/{prefix}/{name}"
-            for name in some
+            for name in attempts
             if name != (committed or {}).get("attempt")
         )
     elif depth:
@@ -263,11 +265,11 @@ def newest_buckets(url: str) -> list[str]:
 
     Copies without a commit come last.
     """
-    found = list(find_buckets(url, 1))
-    commits = [f"{parse_url(path)[1]}/{layout.COMMIT}" for path in found]
-    said = Objects(parse_url(url)[0]).attributes(commits)
-    times = [one["modified"] if one is not None else "" for one in said]
-    return [path for _, path in sorted(zip(times, found, strict=True), reverse=True)]
+    urls = list(find_buckets(url, 1))
+    commits = [f"{parse_url(path)[1]}/{layout.COMMIT}" for path in urls]
+    attributes = Objects(parse_url(url)[0]).attributes(commits)
+    times = [entry["modified"] if entry is not None else "" for entry in attributes]
+    return [path for _, path in sorted(zip(times, urls, strict=True), reverse=True)]
 
 
 def _finished_prefixes(objects: Objects, prefix: str, depth: int) -> Iterator[str]:

@@ -158,35 +158,37 @@ def _is_frame(stored: memoryview, size: int) -> bool:
     """
     if len(stored) < 5 or struct.unpack_from("<I", stored)[0] != _MAGIC:
         return False
-    said = stored[4]
+    descriptor = stored[4]
     # `rest`: the reserved bit and the kind of dictionary.
-    single = bool(said & 0x20)
-    checksum = bool(said & 0x04)
-    rest = said & 0x0B
-    width = [int(single), 2, 4, 8][said >> 6]
-    at = 5 + (0 if single else 1)
-    if not checksum or rest or not width or len(stored) < at + width:
+    single = bool(descriptor & 0x20)
+    checksum = bool(descriptor & 0x04)
+    rest = descriptor & 0x0B
+    width = [int(single), 2, 4, 8][descriptor >> 6]
+    offset = 5 + (0 if single else 1)
+    if not checksum or rest or not width or len(stored) < offset + width:
         return False
-    content = int.from_bytes(stored[at : at + width], "little") + (256 if width == 2 else 0)
-    most = _BLOCKS + size // _BLOCK_BYTES
-    return content == size and _end_of_blocks(stored, at + width, most) + _CHECKSUM == len(stored)
+    content = int.from_bytes(stored[offset : offset + width], "little") + (256 if width == 2 else 0)
+    max_blocks = _BLOCKS + size // _BLOCK_BYTES
+    return content == size and _end_of_blocks(
+        stored, offset + width, max_blocks
+    ) + _CHECKSUM == len(stored)
 
 
-def _end_of_blocks(stored: memoryview, at: int, most: int) -> int:
+def _end_of_blocks(stored: memoryview, offset: int, most: int) -> int:
     """Return the end of the last block; an offset after the end if the blocks are invalid.
 
     More than `most` blocks are invalid too: a block may be empty and still takes time, here and in
     the library.
     """
     for _ in range(most):
-        if at + _BLOCK_HEADER > len(stored):
+        if offset + _BLOCK_HEADER > len(stored):
             break
-        header = int.from_bytes(stored[at : at + _BLOCK_HEADER], "little")
+        header = int.from_bytes(stored[offset : offset + _BLOCK_HEADER], "little")
         kind = header >> 1 & 3
         size = header >> 3
         if kind == _RESERVED:
             break
-        at += _BLOCK_HEADER + (1 if kind == _RLE else size)
+        offset += _BLOCK_HEADER + (1 if kind == _RLE else size)
         if header & 1:
-            return at
+            return offset
     return len(stored) + 1

@@ -39,14 +39,14 @@ def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -
     def work() -> None:
         while not ended.is_set():
             with lock:
-                mine = next(waiting, None)
-            if mine is None:
+                pair = next(waiting, None)
+            if pair is None:
                 return
             try:
-                mine[1].set_result(function(mine[0]))
+                pair[1].set_result(function(pair[0]))
             except BaseException as error:  # noqa: BLE001  future.result() raises it
                 ended.set()
-                mine[1].set_exception(error)
+                pair[1].set_exception(error)
 
     for _ in range(min(count, len(todo))):
         threading.Thread(target=work, name="datacheck-request", daemon=True).start()

@@ -57,9 +57,11 @@ class RowToSample:
         dim = self._dims.get(path)
         if dim is None:
             return first, stop
-        start, length = (self._read(layout.rows_path(dim, what)) for what in ("start", "length"))
-        inside = np.flatnonzero((length > 0) & (start < stop) & (start + length > first))
-        return (int(inside[0]), int(inside[-1]) + 1) if inside.size else (0, 0)
+        start, length = (
+            self._read(layout.rows_path(dim, column)) for column in ("start", "length")
+        )
+        overlapping = np.flatnonzero((length > 0) & (start < stop) & (start + length > first))
+        return (int(overlapping[0]), int(overlapping[-1]) + 1) if overlapping.size else (0, 0)
 
     def describe(self, low: int, high: int) -> str:
         """Return the numbers and keys of the samples [low, high), in words."""
@@ -73,14 +75,14 @@ class RowToSample:
 
     def _key(self, index: int) -> str:
         tables = [
-            self._read(layout.rows_path(layout.KEY_DIM, what)) for what in ("start", "length")
+            self._read(layout.rows_path(layout.KEY_DIM, column)) for column in ("start", "length")
         ]
         start, length = (int(table[index]) for table in tables)
         values = self._read(layout.sample_path("key"))
-        told = (
+        text = (
             values[start : start + min(length, MOST_KEY_BYTES)].tobytes().decode("utf-8", "replace")
         )
-        return told if length <= MOST_KEY_BYTES else f"{told}..."
+        return text if length <= MOST_KEY_BYTES else f"{text}..."
 
 
 def describe_range(low: int, high: int) -> str:
@@ -126,16 +128,16 @@ def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dic
             as damage instead.
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
-    found = list(concurrent_map(lambda name: _digest(store, name), order, usable_cpus()))
+    digests = list(concurrent_map(lambda name: _digest(store, name), order, usable_cpus()))
     pairs = [
-        (name, manifest.files[name][1], digest) for name, digest in zip(order, found, strict=True)
+        (name, manifest.files[name][1], digest) for name, digest in zip(order, digests, strict=True)
     ]
-    wrong = {
-        name: f"expected xxh3_128 {said}, found {digest}"
-        for name, said, digest in pairs
-        if digest != said
+    changed = {
+        name: f"expected xxh3_128 {expected}, found {digest}"
+        for name, expected, digest in pairs
+        if digest != expected
     }
-    return {name: wrong[name] for name in sorted(wrong)}
+    return {name: changed[name] for name in sorted(changed)}
 
 
 def _digest(store: Store, name: str) -> str:
@@ -154,9 +156,9 @@ def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
     """
     if not numbers.size:
         return []
-    apart = np.flatnonzero(np.diff(numbers) > 1)
-    firsts = numbers[[0, *(apart[:MOST_RUNS] + 1)]].tolist()
-    lasts = numbers[[*apart[:MOST_RUNS], -1]].tolist()
+    gaps = np.flatnonzero(np.diff(numbers) > 1)
+    firsts = numbers[[0, *(gaps[:MOST_RUNS] + 1)]].tolist()
+    lasts = numbers[[*gaps[:MOST_RUNS], -1]].tolist()
     return list(zip(firsts, lasts, strict=True))
 
 
@@ -192,8 +194,8 @@ class DamageLocator:
         path, g = layout.shard_of(file) or ("", 0)
         if inside and path:
             with suppress(*_READ_ERRORS):
-                if found := list(self._chunks(file, path, g)):
-                    return found
+                if chunk_problems := list(self._chunks(file, path, g)):
+                    return chunk_problems
         if path.startswith(_FIELDS):
             return [self._problem(file, what, self._shard_samples(g), g)]
         return [self._problem(file, what, (0, self._samples))]
@@ -233,7 +235,7 @@ class DamageLocator:
     @cached_property
     def _fields(self) -> dict[str, ArraySpec]:
         """The fields whose documents are intact."""
-        found: dict[str, ArraySpec] = {}
+        fields: dict[str, ArraySpec] = {}
         for path in (
             n.removesuffix(_DOCUMENT_SUFFIX)
             for n in self._manifest.files
@@ -241,8 +243,8 @@ class DamageLocator:
         ):
             with suppress(*_READ_ERRORS):
                 spec = parse_spec(path, self._document(path))
-                found |= {} if spec is None else {layout.field_name(path): spec}
-        return found
+                fields |= {} if spec is None else {layout.field_name(path): spec}
+        return fields
 
     def _open_array(self, path: str) -> StoredArray:
         spec = self._fields.get(layout.field_name(path)) if path.startswith(_FIELDS) else None
@@ -271,28 +273,28 @@ class DamageLocator:
     @cached_property
     def _fields_by_table(self) -> dict[str, list[str]]:
         """The fields of each row table, by the folder of the table."""
-        found: dict[str, list[str]] = {}
+        by_table: dict[str, list[str]] = {}
         for name in self._names:
             dim = self._fields[name].dim
             if dim is not None:
-                found.setdefault(layout.rows_path(dim, ""), []).append(name)
-        return found
+                by_table.setdefault(layout.rows_path(dim, ""), []).append(name)
+        return by_table
 
     def _fields_of(self, path: str) -> str:
         """Return the names of the fields that an array or a folder of arrays belongs to."""
-        family, _, rest = path.partition("/")
+        family, _, escaped_name = path.partition("/")
         if family == "rows":
             parts = f"{path}/".split("/")
             folders = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
             return describe_fields(
                 sorted(name for folder in folders for name in self._fields_by_table.get(folder, ()))
             )
-        if family not in {"fields", "present"} or not rest:
+        if family not in {"fields", "present"} or not escaped_name:
             return ""
-        name = layout.field_name(_FIELDS + rest)
+        name = layout.field_name(_FIELDS + escaped_name)
         # The names that begin with "{name}/": "0" is the character after "/".
-        inside = slice(bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0"))
-        return describe_fields(self._names[inside]) or name
+        nested = slice(bisect_left(self._names, f"{name}/"), bisect_left(self._names, f"{name}0"))
+        return describe_fields(self._names[nested]) or name
 
     def _shard_samples(self, g: int) -> tuple[int, int]:
         if self._root is None:
@@ -307,12 +309,12 @@ class DamageLocator:
             shards = {low // self._root.shard_samples, (high - 1) // self._root.shard_samples}
             shard = shards.pop() if len(shards) == 1 else None
         if samples == (0, self._samples):
-            said = f"all {high:,} samples" if high else "all samples"
+            description = f"all {high:,} samples" if high else "all samples"
         else:
-            said = describe_range(low, high)
+            description = describe_range(low, high)
             with suppress(*_READ_ERRORS):
-                said = self._owners.describe(low, high)
-        return Problem(file, what, self._field(file), shard, said, low, high)
+                description = self._owners.describe(low, high)
+        return Problem(file, what, self._field(file), shard, description, low, high)
 
     # --------------------------------------------------------------------------------------- chunks
 
@@ -321,26 +323,26 @@ class DamageLocator:
         if path.startswith(_DIGESTS):
             array = self._array(path.removeprefix(_DIGESTS))
             raw = self._store.read(file, self._manifest.files[file][0])
-            said = np.frombuffer(raw, dtype="<u8", count=array.chunks)
+            recorded = np.frombuffer(raw, dtype="<u8", count=array.chunks)
             names = (f"{array.path}/{array.grid.shard_file(s)}" for s in range(array.grid.shards))
             for s in (s for s, name in enumerate(names) if name not in self._damaged):
-                yield from self._runs(file, array, s, said, _DIGEST_WORD)
+                yield from self._runs(file, array, s, recorded, _DIGEST_WORD)
         else:
             array = self._array(path)
             self._table(layout.digests_path(path))
             yield from self._runs(file, array, g, array.expected, _CHUNK_WORD)
 
     def _runs(
-        self, file: str, array: StoredArray, g: int, said: Array, kind: str
+        self, file: str, array: StoredArray, g: int, recorded: Array, kind: str
     ) -> Iterator[Problem]:
         share = array.grid.chunks_per_shard
-        held = array.used_chunks[g]
-        said = said[g * share : (g + 1) * share].astype(np.uint64)
-        found = np.zeros(len(said), np.uint64)
-        found[:held] = [array.digest(g * share + j) for j in range(held)]
-        wrong = np.flatnonzero(found != said)
-        for a, b in consecutive_runs(wrong):
-            sums = (found, said) if kind == _DIGEST_WORD else (said, found)
+        used = array.used_chunks[g]
+        recorded = recorded[g * share : (g + 1) * share].astype(np.uint64)
+        computed = np.zeros(len(recorded), np.uint64)
+        computed[:used] = [array.digest(g * share + j) for j in range(used)]
+        differing = np.flatnonzero(computed != recorded)
+        for a, b in consecutive_runs(differing):
+            sums = (computed, recorded) if kind == _DIGEST_WORD else (recorded, computed)
             what = (
                 f"{kind} {a}: expected xxh3_64 {int(sums[0][a]):016x}, found {int(sums[1][a]):016x}"
             )
@@ -362,7 +364,7 @@ class DamageLocator:
         """
         low, high = self._shard_samples(g) if array.path.startswith(_FIELDS) else (0, self._samples)
         with suppress(*_READ_ERRORS):
-            inside = self._owners.of(array.path, first, min(array.grid.shape[0], stop))
-            if inside[1] > inside[0]:
-                return max(low, inside[0]), min(high, inside[1])
+            samples = self._owners.of(array.path, first, min(array.grid.shape[0], stop))
+            if samples[1] > samples[0]:
+                return max(low, samples[0]), min(high, samples[1])
         return low, high

@@ -51,8 +51,8 @@ class ValueChange:
             return f"{list(self.before)}, then {list(self.after)}"
         by = "" if self.largest is None else f", by up to {self.largest:.6g}"
         by += f" (relative {self.relative:.3g})" if self.relative else ""
-        at = f", first at {list(self.first)}" if prod(self.before) > 1 else ""
-        return f"{self.values:,} of {prod(self.before):,} values{by}{at}"
+        position = f", first at {list(self.first)}" if prod(self.before) > 1 else ""
+        return f"{self.values:,} of {prod(self.before):,} values{by}{position}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,42 +113,48 @@ def diff(
         have the same fields, only samples of different digests are read. The comparison ends with
         the block that holds the 250,000th changed value.
     """
-    said = _fields(a, b, fields)
-    shared = [name for name in sorted(a.fields) if name in b.fields and name not in said]
+    field_changes = _fields(a, b, fields)
+    shared = [name for name in sorted(a.fields) if name in b.fields and name not in field_changes]
     compared = [name for name in shared if fields is None or name in fields]
     numbers = [
         {key: i for i, key in enumerate(cache.keys(np.arange(len(cache))))} for cache in (a, b)
     ]
-    both = [key for key in numbers[0] if key in numbers[1]]
-    of_a, of_b = (np.array([number[key] for key in both], dtype=np.int64) for number in numbers)
-    other = np.ones(len(both), dtype=bool)
-    if same_digest_scheme(a, b):
-        other = a.digests(of_a) != b.digests(of_b)
-    places = np.flatnonzero(other)
-    sizes = _sizes(a, b, compared, of_a[places], of_b[places])
-    read = (
-        len(places) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    common_keys = [key for key in numbers[0] if key in numbers[1]]
+    of_a, of_b = (
+        np.array([number[key] for key in common_keys], dtype=np.int64) for number in numbers
     )
-    looked = list(_changed(a, b, compared, of_a[places[:read]], of_b[places[:read]]))
+    differs = np.ones(len(common_keys), dtype=bool)
+    if same_digest_scheme(a, b):
+        differs = a.digests(of_a) != b.digests(of_b)
+    indices = np.flatnonzero(differs)
+    sizes = _sizes(a, b, compared, of_a[indices], of_b[indices])
+    read_count = (
+        len(indices) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    )
+    differences = list(
+        _changed(a, b, compared, of_a[indices[:read_count]], of_b[indices[:read_count]])
+    )
     changed = {
-        both[place]: found for place, found in zip(places.tolist(), looked, strict=False) if found
+        common_keys[index]: difference
+        for index, difference in zip(indices.tolist(), differences, strict=False)
+        if difference
     }
     return Diff(
-        said,
+        field_changes,
         [key for key in numbers[1] if key not in numbers[0]],
         [key for key in numbers[0] if key not in numbers[1]],
         changed,
-        _verdicts(a, b, both),
-        len(places) - len(looked),
+        _verdicts(a, b, common_keys),
+        len(indices) - len(differences),
     )
 
 
 def same_digest_scheme(a: Cache, b: Cache) -> bool:
     """Return whether equal samples have equal digests in both caches: both have the same fields."""
-    one, other = (
+    fields_a, fields_b = (
         {name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b)
     )
-    return one == other
+    return fields_a == fields_b
 
 
 def _sizes(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Array:
@@ -160,15 +166,15 @@ def _sizes(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Ar
 def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tuple[str, str]]:
     unknown = sorted(set(fields or ()) - set(a.fields) - set(b.fields))
     if unknown:
-        known = ", ".join(sorted({*a.fields, *b.fields}))
-        msg = f"no field {unknown[0]!r}; there are {known}"
+        field_list = ", ".join(sorted({*a.fields, *b.fields}))
+        msg = f"no field {unknown[0]!r}; there are {field_list}"
         raise UsageError(msg)
     names = sorted({*a.fields, *b.fields} if fields is None else set(fields))
-    said = {
+    storage = {
         name: (_describe_storage(a.fields.get(name)), _describe_storage(b.fields.get(name)))
         for name in names
     }
-    return {name: pair for name, pair in said.items() if pair[0] != pair[1]}
+    return {name: pair for name, pair in storage.items() if pair[0] != pair[1]}
 
 
 def _describe_storage(spec: ArraySpec | None) -> str:
@@ -190,22 +196,26 @@ def _changed(
     a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array
 ) -> Iterator[dict[str, ValueChange]]:
     """Yield the differences of each pair of samples in blocks, up to `MOST_CHANGES` changes."""
-    held = 0
+    change_count = 0
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
-        if held >= MOST_CHANGES:
+        if change_count >= MOST_CHANGES:
             return
         pair = (a, of_a[block]), (b, of_b[block])
-        found: list[dict[str, ValueChange]] = [{} for _ in range(len(pair[0][1]))]
+        changes: list[dict[str, ValueChange]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:
-            one, other = (whole_column(cache, name, numbers) for cache, numbers in pair)
-            for i in _differing_samples(one, other):
-                told = compare_values(
-                    _value(one, i), _value(other, i), number=a.fields[name].kind == "array"
+            first_column, second_column = (
+                whole_column(cache, name, numbers) for cache, numbers in pair
+            )
+            for i in _differing_samples(first_column, second_column):
+                change = compare_values(
+                    _value(first_column, i),
+                    _value(second_column, i),
+                    number=a.fields[name].kind == "array",
                 )
-                if told is not None:
-                    found[i][name] = told
-                    held += 1
-        yield from found
+                if change is not None:
+                    changes[i][name] = change
+                    change_count += 1
+        yield from changes
 
 
 def _differing_samples(one: _Column, other: _Column) -> list[int]:
@@ -213,31 +223,33 @@ def _differing_samples(one: _Column, other: _Column) -> list[int]:
 
     Compares all samples at once, because one call per sample would dominate the time.
     """
-    (has, x, ends), (had, y, stops) = one, other
-    both = has & had
+    (has_x, x, ends), (has_y, y, stops) = one, other
+    both = has_x & has_y
     if ends is None or stops is None:
-        return np.flatnonzero((has != had) | (both & _differing_rows(x, y))).tolist()
-    rows = np.diff(ends, prepend=0)
-    others = np.diff(stops, prepend=0)
-    both &= rows == others
+        return np.flatnonzero((has_x != has_y) | (both & _differing_rows(x, y))).tolist()
+    counts_x = np.diff(ends, prepend=0)
+    counts_y = np.diff(stops, prepend=0)
+    both &= counts_x == counts_y
     if not both.all():
-        x, y = x[np.repeat(both, rows)], y[np.repeat(both, others)]
-    size = np.where(both, rows, 0)
-    apart = np.zeros(len(both), bool)
+        x, y = x[np.repeat(both, counts_x)], y[np.repeat(both, counts_y)]
+    size = np.where(both, counts_x, 0)
+    differing = np.zeros(len(both), bool)
     filled = np.flatnonzero(size)
     if filled.size:
-        apart[filled] = np.logical_or.reduceat(
+        differing[filled] = np.logical_or.reduceat(
             _differing_rows(x, y), (np.cumsum(size) - size)[filled]
         )
-    return np.flatnonzero((has != had) | (has & had & (rows != others)) | apart).tolist()
+    return np.flatnonzero(
+        (has_x != has_y) | (has_x & has_y & (counts_x != counts_y)) | differing
+    ).tolist()
 
 
 def _differing_rows(x: Array, y: Array) -> Array:
     """Return which rows of two arrays of one shape and dtype differ in their bytes, bool (rows)."""
     if not x.size:
         return np.zeros(len(x), bool)
-    found: Array = (_row_bytes(x, len(x)) != _row_bytes(y, len(y))).any(axis=1)
-    return found
+    differing: Array = (_row_bytes(x, len(x)) != _row_bytes(y, len(y))).any(axis=1)
+    return differing
 
 
 def _row_bytes(values: Array, rows: int) -> Array:
@@ -246,10 +258,10 @@ def _row_bytes(values: Array, rows: int) -> Array:
     return raw
 
 
-def _value(of: _Column, i: int) -> Array | None:
+def _value(column: _Column, i: int) -> Array | None:
     """Return the value of a sample in a column; None if it lacks the field."""
-    has, rows, ends = of
-    if not has[i]:
+    present, rows, ends = column
+    if not present[i]:
         return None
     return np.asarray(rows[i]) if ends is None else rows[ends[i - 1] if i else 0 : ends[i]]
 
@@ -271,46 +283,48 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
         return ValueChange(x.shape, y.shape)
     if not x.size:
         return None
-    apart = (_row_bytes(x, x.size) != _row_bytes(y, y.size)).any(axis=1)
-    if not apart.any():
+    differing = (_row_bytes(x, x.size) != _row_bytes(y, y.size)).any(axis=1)
+    if not differing.any():
         return None
-    first = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), x.shape))
+    position = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), x.shape))
     largest, relative = None, None
     if number and x.dtype.kind in "iufc":
-        largest, relative = _largest_difference(x.reshape(-1)[apart], y.reshape(-1)[apart])
-    return ValueChange(x.shape, y.shape, int(apart.sum()), largest, relative, first)
+        largest, relative = _largest_difference(x.reshape(-1)[differing], y.reshape(-1)[differing])
+    return ValueChange(x.shape, y.shape, int(differing.sum()), largest, relative, position)
 
 
 def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:
     """Return the largest absolute and relative difference of values that are finite in both."""
     # In parts, because the extended precision needs much memory.
     parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]
-    found = [some for part in parts if (some := _finite_difference(x[part], y[part])) is not None]
-    if not found:
+    differences = [
+        values for part in parts if (values := _finite_difference(x[part], y[part])) is not None
+    ]
+    if not differences:
         return None, None
-    apart, share = (max(some) for some in zip(*found, strict=True))
-    return min(apart, sys.float_info.max), share  # the difference may exceed the largest float
+    largest, share = (max(values) for values in zip(*differences, strict=True))
+    return min(largest, sys.float_info.max), share  # the difference may exceed the largest float
 
 
 def _finite_difference(x: Array, y: Array) -> tuple[float, float] | None:
     """Return `_largest_difference` of some values; None if none is finite in both."""
     # Exact modulo 2**64; float64 could not distinguish 2**62 from its neighbour.
     if x.dtype.kind in "iu":
-        apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(
-            np.float64
+        difference = (
+            np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)
+        ).astype(np.float64)
+        return float(difference.max()), float(
+            (difference / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max()
         )
-        return float(apart.max()), float(
-            (apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max()
-        )
-    both = np.isfinite(x) & np.isfinite(y)
-    if not both.any():
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.any():
         return None
     # Wide, because two float64 may differ by twice the largest float64.
     wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
     with np.errstate(all="ignore"):
-        x, y = x[both].astype(wide), y[both].astype(wide)
-        apart = np.abs(x - y)
+        x, y = x[finite].astype(wide), y[finite].astype(wide)
+        difference = np.abs(x - y)
         size = np.maximum(np.abs(x), np.abs(y))
         # `size` is 0 for 0.0 against -0.0, which differ in their bytes only.
-        share = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)
-        return float(apart.max()), float(share.max())
+        relative = np.divide(difference, size, out=np.zeros_like(difference), where=size > 0)
+        return float(difference.max()), float(relative.max())

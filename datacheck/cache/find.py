@@ -62,28 +62,28 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
     """
     folder = os.fspath(where) if is_url(where) else Path(where)
     unlisted: list[StorageError] = []
-    every = list(find_caches(folder, unlisted=unlisted))
-    found = [path for path in every if split in {None, split_of(path)}]
-    if len(found) == 1:
-        return found[0]
-    if unlisted and not found:
+    caches = list(find_caches(folder, unlisted=unlisted))
+    matching = [path for path in caches if split in {None, split_of(path)}]
+    if len(matching) == 1:
+        return matching[0]
+    if unlisted and not matching:
         raise unlisted[0]
-    wanted = f"{folder}" + (f", split {split!r}" if split is not None else "")
-    if found:
-        msg = f"{wanted}: {len(found)} finished caches. Name one of them, or its split:"
-        raise UsageError(ManyLines.of([msg, *(f"    {path}" for path in found)]))
-    linked = next(find_links(folder), None) if isinstance(folder, Path) else None
+    request = f"{folder}" + (f", split {split!r}" if split is not None else "")
+    if matching:
+        msg = f"{request}: {len(matching)} finished caches. Name one of them, or its split:"
+        raise UsageError(ManyLines.of([msg, *(f"    {path}" for path in matching)]))
+    link = next(find_links(folder), None) if isinstance(folder, Path) else None
     if isinstance(folder, Path) and not folder.exists():
-        msg = f"{wanted}: no such folder. Build a cache first: datacheck cache build"
-    elif linked is not None:
+        msg = f"{request}: no such folder. Build a cache first: datacheck cache build"
+    elif link is not None:
         msg = (
-            f"{wanted}: no finished cache; {linked} is a link, which is not followed. Name what "
+            f"{request}: no finished cache; {link} is a link, which is not followed. Name what "
             f"it leads to."
         )
     else:
-        others = sorted({split_of(path) for path in every})
-        have = f"; there is {', '.join(others)}" if others else ""
-        msg = f"{wanted}: no finished cache{have}. Build it first: datacheck cache build"
+        splits = sorted({split_of(path) for path in caches})
+        hint = f"; there is {', '.join(splits)}" if splits else ""
+        msg = f"{request}: no finished cache{hint}. Build it first: datacheck cache build"
     raise UsageError(msg)
 
 
@@ -119,15 +119,15 @@ def find_caches(
         return
     check_name(folder)
     try:
-        whole = (folder / layout.MANIFEST).is_file()
-        below = [] if whole or not depth else _list_folders(folder)
+        finished = (folder / layout.MANIFEST).is_file()
+        subfolders = [] if finished or not depth else _list_folders(folder)
     except OSError as error:
         if unlisted is not None:
             unlisted.append(fsops.as_storage_error(error, folder))
         return
-    if whole:
+    if finished:
         yield folder
-    for path in below:
+    for path in subfolders:
         if not path.name.startswith("."):
             yield from find_caches(path, depth - 1, unlisted)
 
@@ -160,16 +160,16 @@ def neighbouring_caches(cache: Path | str) -> tuple[list[Path | str], list[Path 
     Raises:
         StorageError: a server refuses.
     """
-    every: list[Path | str]
+    caches: list[Path | str]
     if isinstance(cache, str):
         from datacheck.cache.bucket import newest_buckets  # noqa: PLC0415  not needed for folders
 
-        every = [*newest_buckets(cache.rpartition("/")[0])]
+        caches = [*newest_buckets(cache.rpartition("/")[0])]
     else:
         cache = cache.resolve()
-        every = [*newest_caches(cache.parent)]
-    place = every.index(cache) if cache in every else len(every)
-    return every[place + 1 :], every[:place]
+        caches = [*newest_caches(cache.parent)]
+    position = caches.index(cache) if cache in caches else len(caches)
+    return caches[position + 1 :], caches[:position]
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:

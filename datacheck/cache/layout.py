@@ -94,8 +94,8 @@ def sample_path(what: str) -> str:
 
 def shard_of(file: str) -> tuple[str, int] | None:
     """Return the array and the number of a shard file; None for any other file."""
-    found = _SHARD.fullmatch(file)
-    return (found[1], int(found[3])) if found else None
+    match = _SHARD.fullmatch(file)
+    return (match[1], int(match[3])) if match else None
 
 
 def field_name(path: str) -> str:
@@ -126,11 +126,11 @@ def _escape_name(name: str) -> str:
     return "/".join(_escape_part(quote(part, safe=" @+=,()[]")) for part in name.split("/"))
 
 
-def _escape_part(said: str) -> str:
+def _escape_part(part: str) -> str:
     """Return one part of a path, escaped where Zarr or a file system would misread it."""
-    if said.strip(".") and said != ZARR and not said.startswith("__"):
-        return said
-    return "%" + said.encode()[:1].hex().upper() + said[1:] if said else "%00"
+    if part.strip(".") and part != ZARR and not part.startswith("__"):
+        return part
+    return "%" + part.encode()[:1].hex().upper() + part[1:] if part else "%00"
 
 
 def zarr_type(dtype: str) -> str:
@@ -372,7 +372,7 @@ class Root:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of the root group."""
-        said: dict[str, Any] = {
+        header: dict[str, Any] = {
             "format": FORMAT,
             "pipeline": self.pipeline,
             "schema": self.schema,
@@ -383,7 +383,7 @@ class Root:
             "dims": dict(self.dims),
         }
         return {
-            "datacheck": said
+            "datacheck": header
             | ({"windows": dict(self.windows)} if self.windows is not None else {})
         }
 
@@ -394,25 +394,34 @@ class Root:
         Raises:
             KeyError, TypeError, ValueError: it is not the root of a cache of this format.
         """
-        said: dict[str, Any] = {"windows": None} | dict(document["attributes"]["datacheck"])
-        if not isinstance(said["dims"], dict):
+        attributes: dict[str, Any] = {"windows": None} | dict(document["attributes"]["datacheck"])
+        if not isinstance(attributes["dims"], dict):
             msg = "the dimensions are no object"
             raise TypeError(msg)
-        texts = (said["key"], said["pipeline"], said["schema"], said["split"])
-        _check_counts(0, said["samples"])
-        _check_counts(1, said["format"], said["shard_samples"], *said["dims"].values())
-        named = all(isinstance(text, str) for text in texts) and len(said["key"]) <= _NAME
-        if not named or not isinstance(said["windows"], dict | None):
+        texts = (
+            attributes["key"],
+            attributes["pipeline"],
+            attributes["schema"],
+            attributes["split"],
+        )
+        _check_counts(0, attributes["samples"])
+        _check_counts(
+            1, attributes["format"], attributes["shard_samples"], *attributes["dims"].values()
+        )
+        names_valid = (
+            all(isinstance(text, str) for text in texts) and len(attributes["key"]) <= _NAME
+        )
+        if not names_valid or not isinstance(attributes["windows"], dict | None):
             msg = (
                 f"a name is no text, the key has more than {_NAME:,} letters, or the windows are "
                 f"no object"
             )
             raise ValueError(msg)
-        if said["dims"].keys() & {KEY_DIM, ORIGIN_DIM}:
+        if attributes["dims"].keys() & {KEY_DIM, ORIGIN_DIM}:
             msg = "a dimension of the fields that is that of the keys or origins"
             raise ValueError(msg)
-        check_dims(said["dims"])
-        return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})
+        check_dims(attributes["dims"])
+        return cls(**{f.name: attributes[f.name] for f in dataclass_fields(cls)})
 
 
 def check_dims(names: Iterable[str]) -> None:
@@ -425,8 +434,8 @@ def check_dims(names: Iterable[str]) -> None:
 
 def field_attributes(spec: ArraySpec) -> dict[str, Any]:
     """Return the attributes of a field's array: those of its spec, then kind, dim and optional."""
-    said = dict(spec.attrs) | {"kind": spec.kind, "dim": spec.dim, "optional": spec.optional}
-    return {"datacheck": said}
+    attributes = dict(spec.attrs) | {"kind": spec.kind, "dim": spec.dim, "optional": spec.optional}
+    return {"datacheck": attributes}
 
 
 def array_document(
@@ -492,11 +501,11 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
         ours = array_document(grid, document["attributes"], document.get("dimension_names"), codec)
     except (KeyError, ValueError, TypeError, IndexError):
         return None
-    same = all(
+    matches = all(
         ours[k] == document.get(k)
         for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type")
     )
-    return (grid, codec) if same else None
+    return (grid, codec) if matches else None
 
 
 def pack_index(grid: Grid, sizes: Array) -> bytes:

@@ -103,13 +103,15 @@ def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str
         OutOfSpaceError: the disk is full.
         StorageError: the operating system refuses.
     """
-    said = {
+    document = {
         "format": layout.FORMAT,
         "content_root": root,
         "files": {p: list(files[p]) for p in files},
     }
-    manifest = Manifest(dict(files), root, digest_bytes(canonical_json(said)))
-    fsops.write_file(folder / layout.MANIFEST, canonical_json(said | {"digest": manifest.digest}))
+    manifest = Manifest(dict(files), root, digest_bytes(canonical_json(document)))
+    fsops.write_file(
+        folder / layout.MANIFEST, canonical_json(document | {"digest": manifest.digest})
+    )
     return manifest
 
 
@@ -139,16 +141,16 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         Canonical JSON sorts its keys, so removing ``"digest":"...",`` leaves exactly the bytes that
         were digested.
     """
-    found = _DIGEST.search(raw)
-    said = _json(raw)
+    match = _DIGEST.search(raw)
+    document = _json(raw)
     if (
-        said is None
-        or found is None
-        or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode()
+        document is None
+        or match is None
+        or digest_bytes(raw[: match.start()] + raw[match.end() :]) != match[1].decode()
     ):
         msg = f"{origin}: damaged, its own digest does not match. Repair it: datacheck cache repair"
         raise CorruptionError(msg)
-    version = said.get("format")
+    version = document.get("format")
     if type(version) is int and version > layout.FORMAT:
         msg = (
             f"{origin}: cache format {version}; this datacheck reads format {layout.FORMAT}. "
@@ -156,9 +158,9 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         )
         raise UsageError(msg)
     try:
-        files = {path: _entry(path, entry) for path, entry in said["files"].items()}
+        files = {path: _entry(path, entry) for path, entry in document["files"].items()}
         parse_size(sum(size for size, _ in files.values()))
-        root = _check_type(str, said["content_root"])
+        root = _check_type(str, document["content_root"])
         version = _check_type(int, version)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"its digest matches, but it is not the manifest of a cache ({short_repr(error)})"
@@ -170,7 +172,7 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         what = f"it names a file outside the cache, {outside[:200]!r}"
         msg = f"{origin}: {what}. Delete the folder, it is none of datacheck's."
         raise CorruptionError(msg)
-    return Manifest(files, root, found[1].decode(), version)
+    return Manifest(files, root, match[1].decode(), version)
 
 
 def _entry(path: str, entry: Any) -> tuple[int, str]:
@@ -234,12 +236,12 @@ class CacheFiles:
     def check_sizes(self) -> None:
         """Raise if a file is missing or has another size than the manifest lists."""
         for name, (size, _) in self.files.items():
-            found = self.store.size(name)
-            if found is None:
+            actual = self.store.size(name)
+            if actual is None:
                 self.fail(f"{name}: missing")
-            if found != size:
-                what = f"{found:,} bytes, the manifest says {size:,}"
-                self.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
+            if actual != size:
+                what = f"{actual:,} bytes, the manifest says {size:,}"
+                self.fail(f"{name}: {what if actual >= 0 else 'no plain file'}")
 
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage, with the cache, the damage and the remedy."""
@@ -280,10 +282,10 @@ class CacheFiles:
             raw = self.store.read(path, most)
         except FileNotFoundError:
             self.fail(f"{path}: missing")
-        found = digest_bytes(raw)
-        if path not in self.files or found != self.files[path][1]:
+        digest = digest_bytes(raw)
+        if path not in self.files or digest != self.files[path][1]:
             expected = self.files[path][1] if path in self.files else "no such file"
-            self.fail(f"{path}: expected xxh3_128 {expected}, found {found}")
+            self.fail(f"{path}: expected xxh3_128 {expected}, found {digest}")
         return raw
 
 
@@ -303,11 +305,11 @@ def reader_lock(folder: Path) -> FileLock | None:
     """
     for _ in range(_TRIES):
         try:
-            held = _lock_manifest(folder, shared=True)
+            lock = _lock_manifest(folder, shared=True)
         except (FileNotFoundError, StorageError):  # reading the manifest reports the problem
             return None
-        if held is not None:
-            return held
+        if lock is not None:
+            return lock
         time.sleep(_PAUSE_S)
     msg = f"{folder}: is just being removed. Build it again: datacheck cache build"
     raise EvictedError(msg)
@@ -330,15 +332,15 @@ def _lock_manifest(folder: Path, *, shared: bool) -> FileLock | None:
     """
     path = folder / layout.MANIFEST
     for _ in range(_TRIES):
-        before = path.stat()
-        held = fsops.hold(path, shared=shared)
-        if held is None:
+        status = path.stat()
+        lock = fsops.hold(path, shared=shared)
+        if lock is None:
             return None
         try:
-            if os.path.samestat(before, path.stat()):
-                return held
+            if os.path.samestat(status, path.stat()):
+                return lock
         except FileNotFoundError:
-            held.close()
+            lock.close()
             raise
-        held.close()
+        lock.close()
     return None

@@ -69,17 +69,17 @@ def parse_url(url: str) -> tuple[str, str]:
             in it.
     """
     scheme, _, _ = url.partition("://")
-    found = _URL.fullmatch(url)
+    match = _URL.fullmatch(url)
     if scheme not in SCHEMES:
-        known = ", ".join(f"{name}://" for name in SCHEMES)
-        msg = f"{scheme}://: caches lie in folders or behind {known}. Correct the URL."
+        detail = ", ".join(f"{name}://" for name in SCHEMES)
+        msg = f"{scheme}://: caches lie in folders or behind {detail}. Correct the URL."
         raise UsageError(msg)
-    prefix = ((found and found["prefix"]) or "").strip("/")
-    if found is None or any(part in {"", ".", ".."} for part in prefix.split("/") if prefix):
-        known = f"credentials come from the environment: {SCHEMES[scheme]}"
-        msg = f"{scheme}://: not a URL of the form {scheme}://bucket/prefix; {known}"
+    prefix = ((match and match["prefix"]) or "").strip("/")
+    if match is None or any(part in {"", ".", ".."} for part in prefix.split("/") if prefix):
+        detail = f"credentials come from the environment: {SCHEMES[scheme]}"
+        msg = f"{scheme}://: not a URL of the form {scheme}://bucket/prefix; {detail}"
         raise UsageError(msg)
-    return found["place"], prefix
+    return match["place"], prefix
 
 
 class Objects:
@@ -108,8 +108,8 @@ class Objects:
         Raises:
             CorruptionError: an object is larger.
         """
-        found: list[Buffer | None] = self._ask("get", list(keys), list(most))
-        return found
+        contents: list[Buffer | None] = self._ask("get", list(keys), list(most))
+        return contents
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         """Return byte ranges of objects, each given as (key, first byte, size).
@@ -120,7 +120,8 @@ class Objects:
             CorruptionError: an object is missing, or ends too early.
         """
         return [
-            memoryview(part).cast("B") for part in self._ask("parts", [list(one) for one in wanted])
+            memoryview(part).cast("B")
+            for part in self._ask("parts", [list(byte_range) for byte_range in wanted])
         ]
 
     def sizes(self, prefix: str) -> dict[str, int]:
@@ -129,7 +130,7 @@ class Objects:
 
     def listed(self, prefix: str) -> list[tuple[str, int, int]]:
         """Return key, size and time of storage [s since 1970] of every object below a prefix."""
-        return [(key, size, when) for key, size, when in self._ask("listed", prefix)]
+        return [(key, size, stored_at) for key, size, stored_at in self._ask("listed", prefix)]
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:
         """Return the names of prefixes and of objects directly below a prefix, each sorted."""
@@ -141,8 +142,8 @@ class Objects:
 
         None for each object that is missing.
         """
-        found: list[dict[str, str] | None] = self._ask("attributes", list(keys))
-        return found
+        listing: list[dict[str, str] | None] = self._ask("attributes", list(keys))
+        return listing
 
     def put(self, key: str, data: Path, attributes: Mapping[str, str]) -> None:
         """Store a file as an object, atomically; an existing object is replaced."""
@@ -165,22 +166,22 @@ class Objects:
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         if not _FORKED[0]:
-            asked = getattr(_obstore_client(self.place, _environment()), verb)
+            method = getattr(_obstore_client(self.place, _environment()), verb)
             if verb in _CONCURRENT_CALLS:
-                return asked(*arguments)
+                return method(*arguments)
             # In a thread, because obstore itself cannot be interrupted.
-            return next(concurrent_map(lambda some: asked(*some), [arguments], 1))
+            return next(concurrent_map(lambda args: method(*args), [arguments], 1))
         task = {"place": self.place, "verb": verb, "arguments": list(arguments)}
-        child, talking = _helper(os.getpid())
-        with talking:
-            found, death = child.run("datacheck.cache.objects:answer", task)
+        child, lock = _helper(os.getpid())
+        with lock:
+            answer, death = child.run("datacheck.cache.objects:answer", task)
             # The helper ends with the thread that started it; start another one.
             if death is not None and not death.crash:
-                found, death = child.run("datacheck.cache.objects:answer", task)
+                answer, death = child.run("datacheck.cache.objects:answer", task)
         if death is not None:
             msg = f"{self.place}: {death.how.strip().splitlines()[-1]}"
             raise StorageError(msg)
-        return found
+        return answer
 
 
 @lru_cache(1)
@@ -198,7 +199,7 @@ def answer(task: dict[str, Any], beat: Any) -> Any:
 
 def _sendable(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_sendable(one) for one in value]
+        return [_sendable(element) for element in value]
     plain = value is None or isinstance(value, str | int | dict)
     return value if plain else np.frombuffer(value, np.uint8)
 
@@ -280,53 +281,55 @@ class _ObstoreClient:
         return store.from_url(self._place, client_options=client, retry_config=retries)
 
     def get(self, keys: list[str], most: list[int]) -> list[Buffer | None]:
-        asked = zip(keys, most, strict=True)
+        requests = zip(keys, most, strict=True)
         return list(
             concurrent_map(
-                lambda one: self._call(one[0], self._get, *one), asked, CONCURRENT_REQUESTS
+                lambda request: self._call(request[0], self._get, *request),
+                requests,
+                CONCURRENT_REQUESTS,
             )
         )
 
     def _get(self, key: str, most: int) -> Buffer | None:
         try:
-            found = self._obstore.get(self._store, key)
-            if found.meta["size"] <= most:
-                return bytes(found.bytes())
+            result = self._obstore.get(self._store, key)
+            if result.meta["size"] <= most:
+                return bytes(result.bytes())
         except FileNotFoundError as error:
             self._check_bucket(error)
             return None
         raise CorruptionError(
-            self._message(key, f"{found.meta['size']:,} bytes; at most {most:,} are read")
+            self._message(key, f"{result.meta['size']:,} bytes; at most {most:,} are read")
         )
 
     def parts(self, wanted: list[tuple[str, int, int]]) -> list[Buffer]:
         by_key: dict[str, list[int]] = {}
         for i, (key, _, _) in enumerate(wanted):
             by_key.setdefault(key, []).append(i)
-        found: list[Any] = [None] * len(wanted)
+        contents: list[Any] = [None] * len(wanted)
 
         def fetch(key: str) -> None:
-            some = by_key[key]
-            starts = [wanted[i][1] for i in some]
-            sizes = [wanted[i][2] for i in some]
+            indices = by_key[key]
+            starts = [wanted[i][1] for i in indices]
+            sizes = [wanted[i][2] for i in indices]
             for i, size, part in zip(
-                some, sizes, self._call(key, self._parts, key, starts, sizes), strict=True
+                indices, sizes, self._call(key, self._parts, key, starts, sizes), strict=True
             ):
                 if len(part) != size:
                     raise CorruptionError(self._message(key, "it ends too early"))
-                found[i] = part
+                contents[i] = part
 
         for _ in concurrent_map(fetch, by_key, CONCURRENT_REQUESTS):
             pass
-        return found
+        return contents
 
     def _parts(self, key: str, starts: list[int], sizes: list[int]) -> list[Any]:
         try:
-            got = self._obstore.get_ranges(self._store, key, starts=starts, lengths=sizes)
+            parts = self._obstore.get_ranges(self._store, key, starts=starts, lengths=sizes)
         except FileNotFoundError as error:
             self._check_bucket(error)
             raise CorruptionError(self._message(key, "it is not there (any more)")) from None
-        return list(got)
+        return list(parts)
 
     def listed(self, prefix: str) -> list[tuple[str, int, int]]:
         return self._call(prefix, self._listed, prefix)  # type: ignore[no-any-return]
@@ -335,9 +338,9 @@ class _ObstoreClient:
         try:
             pages = self._obstore.list(self._store, prefix=prefix or None)
             return [
-                (one["path"], one["size"], int(one["last_modified"].timestamp()))
+                (entry["path"], entry["size"], int(entry["last_modified"].timestamp()))
                 for page in pages
-                for one in page
+                for entry in page
             ]
         except FileNotFoundError as error:
             self._check_bucket(error)
@@ -348,14 +351,14 @@ class _ObstoreClient:
 
     def _below(self, prefix: str) -> tuple[list[str], list[str]]:
         try:
-            found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
+            listing = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
         except FileNotFoundError as error:
             self._check_bucket(error)
             return [], []
-        objects = [one["path"] for one in found["objects"]]
+        objects = [entry["path"] for entry in listing["objects"]]
         folders, names = (
-            [path.rpartition("/")[2] for path in some]
-            for some in (found["common_prefixes"], objects)
+            [path.rpartition("/")[2] for path in paths]
+            for paths in (listing["common_prefixes"], objects)
         )
         return sorted(folders), sorted(names)
 
@@ -368,8 +371,8 @@ class _ObstoreClient:
 
     def _attributes(self, key: str) -> dict[str, str] | None:
         try:
-            found = self._obstore.get(self._store, key, options={"head": True})
-            return {**found.attributes, "modified": found.meta["last_modified"].isoformat()}
+            result = self._obstore.get(self._store, key, options={"head": True})
+            return {**result.attributes, "modified": result.meta["last_modified"].isoformat()}
         except FileNotFoundError as error:
             self._check_bucket(error)
         return None
@@ -430,13 +433,15 @@ class _ObstoreClient:
     def _request_error(self, key: str, kind: str, text: str) -> DatacheckError:
         status = re.search(r"status code: (\d{3})", text)
         code = re.search(r"<Code>(\w{1,60})</Code>", text)
-        told = f"{status[1] if status else 0} {kind} {text}"
-        named = (code or status or [kind, kind])[1]
+        description = f"{status[1] if status else 0} {kind} {text}"
+        error_code = (code or status or [kind, kind])[1]
         who = SCHEMES[self._place.partition("://")[0]]
         error, words = next(
-            (e, words) for pattern, e, words in _REFUSALS if re.search(pattern, told, re.DOTALL)
+            (e, words)
+            for pattern, e, words in _REFUSALS
+            if re.search(pattern, description, re.DOTALL)
         )
-        return error(self._message(key, words.format(named=named, who=who)))
+        return error(self._message(key, words.format(named=error_code, who=who)))
 
     def _message(self, key: str, what: str) -> str:
         return f"{self._place}{f'/{key}' if key else ''}: {what}"

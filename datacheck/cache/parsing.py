@@ -53,12 +53,12 @@ def most_values(path: str) -> int:
 
 def check_chunk(grid: layout.Grid) -> None:
     """Raise `ValueError` if an inner chunk is too large to decode."""
-    most, rows = (
+    limit, rows = (
         (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
     )
-    if grid.chunk_bytes > most:
+    if grid.chunk_bytes > limit:
         msg = (
-            f"inner chunks of {grid.chunk_bytes:,} bytes; at most {most:,} are read of one that "
+            f"inner chunks of {grid.chunk_bytes:,} bytes; at most {limit:,} are read of one that "
             f"holds {rows}"
         )
         raise ValueError(msg)
@@ -78,14 +78,14 @@ def json_object(raw: bytes, most: int = VALUES) -> dict[str, Any]:
     """
     check_values(raw, most)
     try:
-        said = json.loads(raw)
+        document = json.loads(raw)
     except RecursionError as error:
         msg = "nested deeper than Python's stack"
         raise ValueError(msg) from error
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         msg = "not a JSON object"
         raise ValueError(msg)  # noqa: TRY004  a malformed text like any other
-    return said
+    return document
 
 
 def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
@@ -94,9 +94,9 @@ def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
     Raises:
         ValueError: it is no JSON object, or has too many values (`most_values`) or levels.
     """
-    said = json_object(raw, most_values(path))
-    check_depth(said)
-    return said
+    document = json_object(raw, most_values(path))
+    check_depth(document)
+    return document
 
 
 def parse_size(value: Any) -> int:
@@ -117,14 +117,14 @@ def parse_findings(raw: bytes) -> dict[str, list[str]]:
     Raises:
         ValueError: the document has another structure.
     """
-    said = parse_document(raw, layout.FINDINGS)
+    findings = parse_document(raw, layout.FINDINGS)
     if not all(
         isinstance(codes, list) and all(isinstance(code, str) for code in codes)
-        for codes in said.values()
+        for codes in findings.values()
     ):
         msg = "not codes by key"
         raise ValueError(msg)
-    return said
+    return findings
 
 
 def parse_root(document: Mapping[str, Any], files: int) -> layout.Root:
@@ -168,20 +168,21 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
         return
     if windows is None:
         return
-    before, behind = windows.extent
-    steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
-    own = {
-        n: steps.get(n, before + 1 + behind)
-        for n, spec in fields.items()
-        if spec.dim == windows.dim
+    before, after = windows.extent
+    steps = {
+        name: max(before + 1 + after, len(offsets)) for name, offsets in windows.deltas.items()
+    }
+    step_counts = {
+        n: steps.get(n, before + 1 + after) for n, spec in fields.items() if spec.dim == windows.dim
     }
     size = sum(
-        count * (fields[name].item_bytes + STEP_OVERHEAD_BYTES) for name, count in own.items()
+        count * (fields[name].item_bytes + STEP_OVERHEAD_BYTES)
+        for name, count in step_counts.items()
     )
     if size > WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {WINDOW_BYTES:,} are served by default"
         raise ValueError(msg)
-    if (most := max(own.values(), default=0)) > WINDOW_STEPS:
+    if (most := max(step_counts.values(), default=0)) > WINDOW_STEPS:
         msg = f"windows of {most:,} steps; at most {WINDOW_STEPS:,} are served by default"
         raise ValueError(msg)
 
@@ -210,13 +211,13 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     if layout.field_path(layout.field_name(path)) != path:
         msg = "two paths for one field"
         raise ValueError(msg)
-    said = dict(document["attributes"]["datacheck"])
-    if count_values(said, _FIELD_VALUES) > _FIELD_VALUES:
+    attributes = dict(document["attributes"]["datacheck"])
+    if count_values(attributes, _FIELD_VALUES) > _FIELD_VALUES:
         msg = f"says more than {_FIELD_VALUES:,} values of a field"
         raise ValueError(msg)
-    kind = said.pop("kind")
-    dim = said.pop("dim")
-    optional = said.pop("optional")
+    kind = attributes.pop("kind")
+    dim = attributes.pop("dim")
+    optional = attributes.pop("optional")
     is_text = (document["data_type"], len(document["shape"])) == ("uint8", 1) and isinstance(
         dim, str
     )
@@ -224,7 +225,9 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
         msg = f"kind {kind!r} with dim {dim!r}, of {document['data_type']}"
         raise ValueError(msg)
     layout.check_dims([dim or ""])
-    return ArraySpec(document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, said)
+    return ArraySpec(
+        document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, attributes
+    )
 
 
 def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root) -> None:

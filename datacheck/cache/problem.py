@@ -38,10 +38,10 @@ class Problem:
     def __str__(self) -> str:
         field = f"field {self.field}" if self.field else ""
         shard = f"shard {self.shard}" if self.shard is not None else ""
-        where = ", ".join(part for part in (field, shard, self.samples) if part)
-        said = f"{self.file}{f' ({where})' if where else ''}: {self.what}"
+        location = ", ".join(part for part in (field, shard, self.samples) if part)
+        text = f"{self.file}{f' ({location})' if location else ''}: {self.what}"
         # A file name need not be valid UTF-8.
-        return said.encode("utf-8", "backslashreplace").decode()
+        return text.encode("utf-8", "backslashreplace").decode()
 
 
 def describe_fields(names: Sequence[str]) -> str:
@@ -64,5 +64,5 @@ def corrupt(where: str, path: str, what: str) -> CorruptionError:
 
 def short_repr(error: Exception) -> str:
     """Return the `repr` of an exception, cut off: its text may quote a document of any length."""
-    said = repr(error)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+    text = repr(error)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -65,12 +65,12 @@ class RowTables:
     def lengths(self, dim: str, numbers: Array | None = None) -> Array:
         """Return the number of rows of samples, int64 (samples); see `rows`."""
         lengths = self._column(dim, "length", numbers)
-        most = self._dims.get(dim, 0)
+        limit = self._dims.get(dim, 0)
         if dim in _TEXTS:
-            most = self._arrays[_TEXTS[dim]].grid.shape[0]
-        if not all_below(lengths, most + 1):
+            limit = self._arrays[_TEXTS[dim]].grid.shape[0]
+        if not all_below(lengths, limit + 1):
             self._place.fail(
-                f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {most:,} rows"
+                f"{layout.rows_path(dim, 'length')}: a length is not between 0 and {limit:,} rows"
             )
         return lengths
 
@@ -117,9 +117,12 @@ class Cache:
         io: Io = "auto",
         shards: ShardCache | None = None,
     ) -> None:
-        for name, value, known in (("verify", verify, get_args(Verify)), ("io", io, get_args(Io))):
-            if value not in known:
-                msg = f"{name}={value!r} is not one of {', '.join(known)}"
+        for name, value, choices in (
+            ("verify", verify, get_args(Verify)),
+            ("io", io, get_args(Io)),
+        ):
+            if value not in choices:
+                msg = f"{name}={value!r} is not one of {', '.join(choices)}"
                 raise UsageError(msg)
         self.verify, self.io, self._shards = verify, io, shards
         store = open_store(path)
@@ -291,9 +294,9 @@ class Cache:
         numbers = self._numbers([index])
         if dim is None:
             # `0, ...` rather than `0`: the result is an array even if an item is one number.
-            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]
-            return found
-        start, length = (int(some[0]) for some in self._tables.rows(dim, numbers))
+            value: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]
+            return value
+        start, length = (int(column[0]) for column in self._tables.rows(dim, numbers))
         return array.view(start, start + length)
 
     def gather_steps(
@@ -328,13 +331,13 @@ class Cache:
         start, size = self._tables.rows(dim, self._numbers(indices))
         if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
-        asked = at[:, None] + offsets
-        steps = np.clip(asked, 0, size[:, None] - 1)
-        out = array.output_array(out, asked.shape)
+        requested = at[:, None] + offsets
+        steps = np.clip(requested, 0, size[:, None] - 1)
+        out = array.output_array(out, requested.shape)
         array.check_bounds(start, size)
         array.take((start[:, None] + steps).reshape(-1), out.reshape(-1, *array.grid.item))
         if fill == "zero":
-            out[steps != asked] = 0
+            out[steps != requested] = 0
         return out
 
     def texts(self, field: str, indices: Indices) -> list[Any]:
@@ -455,10 +458,14 @@ class Cache:
                 possible.
         """
         store, files = self._place.store, self.manifest.files
-        wrong = changed_files(store, self.manifest, files)
-        for name, what in wrong.items():
+        changed = changed_files(store, self.manifest, files)
+        for name, what in changed.items():
             self._place.fail(
-                str(DamageLocator(store, self.manifest, wrong).problems(name, what, inside=True)[0])
+                str(
+                    DamageLocator(store, self.manifest, changed).problems(name, what, inside=True)[
+                        0
+                    ]
+                )
             )
         for array in self._arrays.values():
             array.seen[:] = 1
@@ -513,10 +520,10 @@ class Cache:
 
         The lengths in a row table are untrusted and may claim any number.
         """
-        along = [layout.field_path(name) for name, spec in self.fields.items() if spec.dim == dim]
+        paths = [layout.field_path(name) for name, spec in self.fields.items() if spec.dim == dim]
         text = {layout.KEY_DIM: "key", layout.ORIGIN_DIM: "origin"}.get(dim)
-        along += [] if text is None else [layout.sample_path(text)]
-        return min((self._arrays[path].most_rows for path in along), default=0)
+        paths += [] if text is None else [layout.sample_path(text)]
+        return min((self._arrays[path].most_rows for path in paths), default=0)
 
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)
@@ -539,14 +546,14 @@ class Cache:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
         array.check_size(int(length.max(initial=0)), most)
-        at = np.cumsum(length) - length
+        offsets = np.cumsum(length) - length
         total = int(length.sum())
         if total > array.held_rows:  # repeated samples are fine, samples that share rows are not
             self._tables.check_no_overlap(dim, numbers)
         values = array.output_array(out, (total,))
-        first = runs(start, length, array.grid.shard)
-        together = np.add.reduceat(length, first) if first.size else length
-        array.spans(start[first], together, values, at[first])
+        run_starts = runs(start, length, array.grid.shard)
+        run_lengths = np.add.reduceat(length, run_starts) if run_starts.size else length
+        array.spans(start[run_starts], run_lengths, values, offsets[run_starts])
         return values, length
 
     def _check_json(self, field: str, values: Array, lengths: Array) -> None:
@@ -555,8 +562,8 @@ class Cache:
         A single sample over the limit is damage; a batch over it is a usage error.
         """
         count = len(lengths)
-        most = max(parsing.VALUES, _MANY_VALUES * count)
-        if values.nbytes <= most:
+        limit = max(parsing.VALUES, _MANY_VALUES * count)
+        if values.nbytes <= limit:
             return
         ends = np.cumsum(lengths).tolist()
         total = 0
@@ -566,10 +573,10 @@ class Cache:
                 text = values[end - length : end].tobytes()
                 check_values(text, parsing.VALUES)
                 total += count_json(text)
-        if total > most:
+        if total > limit:
             msg = (
                 f"{self.path}: {count:,} samples of {field} hold about {total:,} JSON values; at "
-                f"most {most:,} are "
+                f"most {limit:,} are "
                 f"read at once. Use a smaller batch (about {parsing.VALUES * count // total:,})."
             )
             raise UsageError(msg)
@@ -643,12 +650,12 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterato
         fields: fields per sample; each value becomes an array, whose object takes memory too.
     """
     ends = np.cumsum(sizes + fields * _VALUE_BYTES)
-    first = 0
-    while first < len(ends):
-        before = ends[first - 1] if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield slice(first, stop)
-        first = stop
+    start = 0
+    while start < len(ends):
+        offset = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, offset + most, side="right")))
+        yield slice(start, stop)
+        start = stop
 
 
 def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
@@ -707,17 +714,17 @@ def provenance(cache: Cache) -> Provenance:
     Raises:
         CorruptionError: ``inputs.json`` or ``sources.json`` is damaged.
     """
-    place = CacheFiles.of_files(open_store(cache.path))
+    cache_files = CacheFiles.of_files(open_store(cache.path))
     inputs = cache.document(layout.INPUTS)
     sources = cache.document(layout.SOURCES)
-    with place.checked_content(layout.INPUTS):
-        said = dict(inputs["said"])
+    with cache_files.checked_content(layout.INPUTS):
+        key_inputs = dict(inputs["said"])
         recipe = str(inputs["recipe"])
-        transforms = list(said.get("transforms", []))
-    with place.checked_content(layout.SOURCES):
+        transforms = list(key_inputs.get("transforms", []))
+    with cache_files.checked_content(layout.SOURCES):
         sizes = [parsing.parse_size(size) for size, _ in sources.get("files", {}).values()]
         total = parsing.parse_size(sum(sizes))
     build: dict[str, Any] = {}
     with suppress(DatacheckError, FileNotFoundError, ValueError):
-        build = parsing.parse_document(place.store.read(layout.BUILD), layout.BUILD)
-    return Provenance(said, transforms, recipe, len(sizes), total, build)
+        build = parsing.parse_document(cache_files.store.read(layout.BUILD), layout.BUILD)
+    return Provenance(key_inputs, transforms, recipe, len(sizes), total, build)

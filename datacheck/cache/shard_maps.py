@@ -33,8 +33,8 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
     if numbers.dtype == _INT64 and numbers.ndim == 1:
         return numbers
     if numbers.size and numbers.dtype.kind not in "iu":
-        found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
-        msg = f"indices are whole numbers of 64 bits, not {found}"
+        kind = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
+        msg = f"indices are whole numbers of 64 bits, not {kind}"
         raise TypeError(msg)
     # As int64 it would turn negative.
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST:
@@ -48,26 +48,26 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
 
 def all_below(numbers: Array, limit: int) -> bool:
     """Return whether all int64 numbers are in [0, limit)."""
-    inside = numbers.view(np.uint64) < limit  # as uint64, negative numbers are large
-    return b"\0" not in inside.tobytes()  # for a batch, half the time of `all`
+    in_range = numbers.view(np.uint64) < limit  # as uint64, negative numbers are large
+    return b"\0" not in in_range.tobytes()  # for a batch, half the time of `all`
 
 
 def runs(start: Array, length: Array, shard: int) -> Array:
     """Return where runs of adjacent rows in one shard begin; each run is copied at once."""
-    new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
-    return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
+    breaks = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), breaks]))
 
 
 def split_bytes(values: Array, lengths: Array) -> list[bytes]:
     """Return the bytes of each of several concatenated texts."""
-    whole = values.tobytes()
-    return [whole[start:end] for start, end in _between(lengths)]
+    joined = values.tobytes()
+    return [joined[start:end] for start, end in _between(lengths)]
 
 
 def split_views(values: Array, lengths: Array) -> list[memoryview]:
     """Return a view of each of several concatenated texts."""
-    whole = values.data
-    return [whole[start:end] for start, end in _between(lengths)]
+    joined = values.data
+    return [joined[start:end] for start, end in _between(lengths)]
 
 
 def _between(lengths: Array) -> Iterator[tuple[int, int]]:
@@ -80,9 +80,9 @@ def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     first = starts // chunk
     last = (starts + lengths - 1) // chunk
     counts = np.where(lengths > 0, last - first + 1, 0)
-    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    found: Array = np.repeat(first, counts) + inside
-    return found
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    chunks: Array = np.repeat(first, counts) + offsets
+    return chunks
 
 
 # Bytes per call: of a larger range Linux reads ahead only one disk request.
@@ -161,8 +161,8 @@ class MappedRows:
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `RowReader`."""
-        g, first = divmod(start, self._grid.shard)
-        out[...] = self._shards[g, first : first + stop - start]
+        g, row = divmod(start, self._grid.shard)
+        out[...] = self._shards[g, row : row + stop - start]
 
     def forget(self) -> None:
         """Release the pages that were read, so that they do not count as this process's memory."""
@@ -170,9 +170,9 @@ class MappedRows:
 
     def view(self, start: int, stop: int) -> Array:
         """Return a read-only view of rows [start, stop), which lie in one shard."""
-        g, first = divmod(start, self._grid.shard)
-        found: Array = self._shards[g, first : first + stop - start]
-        return found
+        g, row = divmod(start, self._grid.shard)
+        rows: Array = self._shards[g, row : row + stop - start]
+        return rows
 
     def chunk(self, number: int) -> Any:
         """See `RowReader`."""
@@ -190,11 +190,11 @@ class MappedRows:
             size = self._grid.chunk_bytes
             starts = g * self._stride + j * self._grid.chunk_bytes
             # Adjacent chunks are one range.
-            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
-            ends = starts[np.append(new[1:], len(starts)) - 1] + size
-            for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
-                for at in range(start, end, _AHEAD):
-                    self._span.will_need(at, min(_AHEAD, end - at))
+            run_starts = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
+            ends = starts[np.append(run_starts[1:], len(starts)) - 1] + size
+            for start, end in zip(starts[run_starts].tolist(), ends.tolist(), strict=True):
+                for offset in range(start, end, _AHEAD):
+                    self._span.will_need(offset, min(_AHEAD, end - offset))
 
 
 class ReadRows:
@@ -222,11 +222,11 @@ class ReadRows:
         shard = self._grid.shard
         order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
         rows = indices[order]
-        apart = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
-        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(rows)), bool), apart]))
+        breaks = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
+        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(rows)), bool), breaks]))
         for i, count in zip(firsts.tolist(), np.diff([*firsts, len(rows)]).tolist(), strict=True):
-            (g, row), to = divmod(int(rows[i]), shard), int(order[i])
-            self._read(g, row * size, raw[to * size : (to + count) * size])
+            (g, row), target = divmod(int(rows[i]), shard), int(order[i])
+            self._read(g, row * size, raw[target * size : (target + count) * size])
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `RowReader`."""

@@ -50,12 +50,14 @@ def read_index(
             chunk has more bytes than any codec produces.
     """
     size = layout.index_bytes(grid)
-    said = place.files.get(name, (-1, ""))[0]
+    expected = place.files.get(name, (-1, ""))[0]
     length = store.size(name)
     if length is None:
         place.fail(f"{name}: missing")
-    if length != said:
-        what = f"{length:,} bytes, the manifest says {said:,}" if length >= 0 else "no plain file"
+    if length != expected:
+        what = (
+            f"{length:,} bytes, the manifest says {expected:,}" if length >= 0 else "no plain file"
+        )
         place.fail(f"{name}: {what}")
     raw = bytearray(min(size, length))
     store.read_into(name, 0 if first else length - len(raw), memoryview(raw))
@@ -63,8 +65,8 @@ def read_index(
         place.fail(f"{name}: the crc32c of the shard index does not match")
     index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
     present = index[index[:, 0] != layout.ABSENT]
-    room = np.uint64(length - (0 if first else size))
-    if (present[:, 0] > room).any() or (present[:, 1] > room - present[:, 0]).any():
+    data_size = np.uint64(length - (0 if first else size))
+    if (present[:, 0] > data_size).any() or (present[:, 1] > data_size - present[:, 0]).any():
         place.fail(f"{name}: the shard index points outside of the file")
     check_stored(place, name, grid, present[:, 1])
     return index
@@ -78,10 +80,10 @@ def check_stored(place: CacheFiles, name: str, grid: Grid, sizes: Array) -> None
     Shapes:
         sizes: uint64 (inner chunks) [bytes] as stored
     """
-    most = most_stored(grid.chunk_bytes)
-    if len(sizes) and int(sizes.max()) > most:
+    limit = most_stored(grid.chunk_bytes)
+    if len(sizes) and int(sizes.max()) > limit:
         what = (
-            f"a chunk of {int(sizes.max()):,} bytes; at most {most:,} are read of "
+            f"a chunk of {int(sizes.max()):,} bytes; at most {limit:,} are read of "
             f"{grid.chunk_bytes:,} decoded"
         )
         place.fail(f"{name}: {what}")
@@ -100,8 +102,8 @@ def chunk_sizes(
     name = f"{path}/{grid.shard_file(g)}"
     index = read_index(place, store, name, grid)
     sizes = index[index[:, 0] != layout.ABSENT, 1]
-    whole = sum(sizes.tolist()) + layout.index_bytes(grid) == place.files[name][0]
-    return sizes, whole and index.tobytes() == layout.pack_index(grid, sizes)[:-4]
+    size_matches = sum(sizes.tolist()) + layout.index_bytes(grid) == place.files[name][0]
+    return sizes, size_matches and index.tobytes() == layout.pack_index(grid, sizes)[:-4]
 
 
 def table_bytes(dtype: str, rows: int) -> int:
@@ -145,7 +147,7 @@ class ChunkRows:
             files,
             check,
         )
-        self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
+        self._ends = [np.cumsum(shard_sizes, dtype=np.int64) for shard_sizes in sizes]
         self._last: tuple[int, Array] | None = None
 
     def take(self, indices: Array, out: Array) -> None:
@@ -153,9 +155,11 @@ class ChunkRows:
         order = np.argsort(indices, kind="stable")
         numbers = indices[order] // self._grid.chunk
         groups = np.split(order, np.flatnonzero(np.diff(numbers)) + 1) if order.size else []
-        wanted = [int(indices[some[0]]) // self._grid.chunk for some in groups]
-        for number, rows, some in zip(wanted, self._read_chunks(wanted), groups, strict=True):
-            out[some] = rows[indices[some] - number * self._grid.chunk]
+        chunk_numbers = [int(indices[group[0]]) // self._grid.chunk for group in groups]
+        for number, rows, group in zip(
+            chunk_numbers, self._read_chunks(chunk_numbers), groups, strict=True
+        ):
+            out[group] = rows[indices[group] - number * self._grid.chunk]
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `RowReader`."""
@@ -164,11 +168,11 @@ class ChunkRows:
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i."""
         size = self._grid.chunk
-        first = starts // size
-        counts = np.where(lengths > 0, (starts + lengths - 1) // size - first + 1, 0)
+        first_chunk = starts // size
+        counts = np.where(lengths > 0, (starts + lengths - 1) // size - first_chunk + 1, 0)
         span = np.repeat(np.arange(len(starts)), counts)
         number = (
-            np.repeat(first, counts)
+            np.repeat(first_chunk, counts)
             + np.arange(len(span))
             - np.repeat(np.cumsum(counts) - counts, counts)
         )
@@ -176,16 +180,18 @@ class ChunkRows:
         span, number = span[order], number[order]
         low = np.maximum(starts[span], number * size)
         high = np.minimum((starts + lengths)[span], (number + 1) * size)
-        to = at[span] + low - starts[span]
-        inside = low - number * size
-        cuts = np.flatnonzero(np.diff(number)) + 1
-        groups = np.split(np.arange(len(span)), cuts) if len(span) else []
-        for rows, some in zip(
+        target = at[span] + low - starts[span]
+        chunk_offsets = low - number * size
+        boundaries = np.flatnonzero(np.diff(number)) + 1
+        groups = np.split(np.arange(len(span)), boundaries) if len(span) else []
+        for rows, members in zip(
             self._read_chunks([int(number[group[0]]) for group in groups]), groups, strict=True
         ):
-            for i in some.tolist():
+            for i in members.tolist():
                 count = high[i] - low[i]
-                out[to[i] : to[i] + count] = rows[inside[i] : inside[i] + count]
+                out[target[i] : target[i] + count] = rows[
+                    chunk_offsets[i] : chunk_offsets[i] + count
+                ]
 
     def chunk(self, number: int) -> Any:
         """See `RowReader`; returns the decoded bytes.
@@ -215,11 +221,11 @@ class ChunkRows:
             yield raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
 
     def _stored_chunks(self, numbers: Sequence[int]) -> Iterator[Array]:
-        last = self._last
+        cached = self._last
         todo = list(numbers)
-        if last is not None and todo and last[0] == todo[0]:
-            self._check(*last)
-            yield last[1]
+        if cached is not None and todo and cached[0] == todo[0]:
+            self._check(*cached)
+            yield cached[1]
             del todo[0]
         for block in self._blocks(todo):
             for number, stored in zip(
@@ -253,8 +259,8 @@ class ChunkRows:
         except CorruptionError:
             if not self._store.discard(self._part(number)[0]):
                 raise
-        (again,) = self._store.parts([self._part(number)])
-        return self._verified(number, again)
+        (reread,) = self._store.parts([self._part(number)])
+        return self._verified(number, reread)
 
     def _verified(self, number: int, stored: memoryview) -> Array:
         try:
@@ -287,9 +293,9 @@ class ChunkStorage:
 
     def files(self, path: str, grid: Grid) -> Iterator[str]:
         """Yield the shard files of an array, in order."""
-        first = f"{path}/c{self.separator}"
-        last = f"{self.separator}0" * len(grid.item)
-        return (f"{first}{g}{last}" for g in range(grid.shards))
+        prefix = f"{path}/c{self.separator}"
+        suffix = f"{self.separator}0" * len(grid.item)
+        return (f"{prefix}{g}{suffix}" for g in range(grid.shards))
 
 
 def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage]:
@@ -309,16 +315,16 @@ def parse_chunk_storage(document: Mapping[str, Any]) -> tuple[Grid, ChunkStorage
         else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
     )
     chunk = inner["chunk_shape"]
-    at = inner.get("index_location", "end")
+    index_location = inner.get("index_location", "end")
     if regular["name"] != "regular" or shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
         msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
         raise ValueError(msg)
-    if inner["index_codecs"] != _INDEX or at not in {"start", "end"}:
+    if inner["index_codecs"] != _INDEX or index_location not in {"start", "end"}:
         msg = "an index that is not bytes and crc32c"
         raise ValueError(msg)
     grid = Grid(layout.parse_dtype(document), tuple(shape), shard[0], chunk[0])
     return grid, ChunkStorage(
-        _codec(inner["codecs"], grid), _separator(document), sharded, at == "start"
+        _codec(inner["codecs"], grid), _separator(document), sharded, index_location == "start"
     )
 
 
@@ -330,7 +336,7 @@ def _codec(codecs: Any, grid: Grid) -> Codec:
     codec = Codec.of(codecs[1:]) if codecs[:1] and codecs[0] in plain else None
     if codec is None:
         names = ", ".join(
-            str(one["name"] if isinstance(one, Mapping) else one)[:40] for one in codecs[:4]
+            str(entry["name"] if isinstance(entry, Mapping) else entry)[:40] for entry in codecs[:4]
         )
         msg = f"codecs {names}; a cache holds little-endian bytes, plain or in zstd with a checksum"
         raise ValueError(msg)
@@ -348,8 +354,8 @@ def _separator(document: Mapping[str, Any]) -> str:
 
 def _absent(index: Array) -> Array:
     """Return which chunks consist of the fill value: absent chunks and chunks of no bytes."""
-    found: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
-    return found
+    absent: Array = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
+    return absent
 
 
 def _check_no_overlap(place: CacheFiles, name: str, stored: Array) -> None:
@@ -403,10 +409,10 @@ class ForeignRows(ChunkRows):
             self._index = [np.array([[0, size]], np.uint64) for size in sizes]
             for name, index in zip(files, self._index, strict=True):
                 check_stored(place, name, grid, index[:, 1])
-        most = parsing.ABSENT_BYTES if path.startswith("fields/") else parsing.ABSENT_TABLE_BYTES
+        limit = parsing.ABSENT_BYTES if path.startswith("fields/") else parsing.ABSENT_TABLE_BYTES
         absent = sum(int(_absent(index).sum()) for index in self._index) * grid.chunk_bytes
-        if absent > most:
-            place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {most:,}")
+        if absent > limit:
+            place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {limit:,}")
 
     def _part(self, number: int) -> tuple[str, int, int]:
         g, j = divmod(number, self._grid.chunks_per_shard)
@@ -486,11 +492,11 @@ class StoredArray:
             place.fail(
                 f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes"
             )
-        said = place.files.get(self._digest_file, (0, ""))[0]
-        if 8 * self.chunks > said and not path.startswith("digests/"):
+        digest_size = place.files.get(self._digest_file, (0, ""))[0]
+        if 8 * self.chunks > digest_size and not path.startswith("digests/"):
             place.fail(
                 f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has "
-                f"{said:,} bytes"
+                f"{digest_size:,} bytes"
             )
         # 1: checked. `Cache` replaces it by memory shared with forked children.
         self.seen: Array = np.zeros(self.chunks, np.uint8)
@@ -523,11 +529,11 @@ class StoredArray:
         # Remote and uncompressed: no index is needed, and each fetched chunk is checked by its
         # digest.
         if self.codec == PLAIN and self._place.store.folder is None:
-            found = [(self._plain_sizes(g), True) for g in range(grid.shards)]
+            shard_sizes = [(self._plain_sizes(g), True) for g in range(grid.shards)]
         else:
-            found = self._indexed()
-        self._foreign = not all(ours for _, ours in found)
-        for g, (sizes, _) in enumerate(found):
+            shard_sizes = self._indexed()
+        self._foreign = not all(ours for _, ours in shard_sizes)
+        for g, (sizes, _) in enumerate(shard_sizes):
             if self.codec == PLAIN and (sizes != grid.chunk_bytes).any():
                 self._place.fail(
                     f"{self.path}/{grid.shard_file(g)}: its chunks are not of {grid.chunk_bytes:,} "
@@ -538,15 +544,15 @@ class StoredArray:
                 self._place.fail(
                     f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks"
                 )
-        return [sizes for sizes, _ in found]
+        return [sizes for sizes, _ in shard_sizes]
 
     def _indexed(self) -> list[tuple[Array, bool]]:
         grid = self.grid
         place = self._place
         store = self._place.store
         if store.folder is not None:
-            near = FolderStore(store.folder, 1)
-            return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
+            one_file = FolderStore(store.folder, 1)
+            return [chunk_sizes(place, one_file, self.path, grid, g) for g in range(grid.shards)]
         return list(
             concurrent_map(
                 lambda g: chunk_sizes(place, store, self.path, grid, g),
@@ -559,8 +565,8 @@ class StoredArray:
         """Return the chunk sizes of an uncompressed shard, computed from its file size."""
         name = f"{self.path}/{self.grid.shard_file(g)}"
         payload = self._place.files.get(name, (-1, ""))[0] - layout.index_bytes(self.grid)
-        used, rest = divmod(payload, max(1, self.grid.chunk_bytes))
-        if payload < 0 or rest or used > self.grid.chunks_per_shard:
+        used, remainder = divmod(payload, max(1, self.grid.chunk_bytes))
+        if payload < 0 or remainder or used > self.grid.chunks_per_shard:
             self._place.fail(f"{name}: no shard of this array has its size")
         return layout.plain_sizes(self.grid, used)
 
@@ -586,9 +592,9 @@ class StoredArray:
     @cached_property
     def most_rows(self) -> int:
         """An upper bound for the rows, from the sizes of the files; opens no file."""
-        held = sum(self._place.files.get(name, (0, ""))[0] for name in self.files)
-        held *= 1 if self.codec == PLAIN else _RATIO
-        return min(self.chunks * self.grid.chunk, held // max(1, self._row_bytes))
+        stored_bytes = sum(self._place.files.get(name, (0, ""))[0] for name in self.files)
+        stored_bytes *= 1 if self.codec == PLAIN else _RATIO
+        return min(self.chunks * self.grid.chunk, stored_bytes // max(1, self._row_bytes))
 
     @cached_property
     def rows(self) -> RowReader:
@@ -606,16 +612,16 @@ class StoredArray:
             if not self.path.startswith(_FETCHED):  # every batch needs the tables
                 return MemoryRows(self.grid, self._table(names[0]) if names else b"")
             return self._read(store, names)
-        near = FolderStore(folder, _OPEN_FILES)
+        folder_store = FolderStore(folder, _OPEN_FILES)
         if self._foreign:
             return ForeignRows(
-                self.grid, self._chain, self._place, self.path, near, self._check_weakly
+                self.grid, self._chain, self._place, self.path, folder_store, self._check_weakly
             )
         if self._place.mapped and self.codec == PLAIN:
             # Out of maps (vm.max_map_count) or addresses, positioned reads return the same bytes.
             with contextlib.suppress(OSError):
-                return MappedRows(self.grid, near, names, used)
-        return self._read(near, names)
+                return MappedRows(self.grid, folder_store, names, used)
+        return self._read(folder_store, names)
 
     def _read(self, store: Store, names: list[str]) -> RowReader:
         if self.codec == PLAIN and store.folder is not None:
@@ -628,11 +634,11 @@ class StoredArray:
         return partial(StoredArray._check_decoded, proxy(self))
 
     def _table(self, name: str) -> bytes:
-        most = table_bytes(self.grid.dtype, self.grid.shape[0])
+        limit = table_bytes(self.grid.dtype, self.grid.shape[0])
         if self._place.verify != "manifest":
-            return self._place.read(name, most)
+            return self._place.read(name, limit)
         try:
-            raw = self._place.store.read(name, most)
+            raw = self._place.store.read(name, limit)
         except FileNotFoundError:
             self._place.fail(f"{name}: missing")
         if len(raw) != self._place.files.get(name, (-1, ""))[0]:
@@ -694,21 +700,21 @@ class StoredArray:
         rows = self.rows
         size = self._row_bytes
         numbers = []
-        found = []
+        digests = []
         step = max(1, _CHECKED // max(1, size))
         self._prefetch(chunks)
-        for first in range(0, len(indices), step):
-            part = slice(first, first + step)
-            to = out[part]
-            of = chunks[part]
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
+            target = out[part]
+            part_chunks = chunks[part]
             if self.grid.chunk > 1:
-                of = self._chunks_to_check(np.unique(of))
-                found.append(digests64(map(rows.chunk, of.tolist())))
-            rows.take(indices[part], to)
+                part_chunks = self._chunks_to_check(np.unique(part_chunks))
+                digests.append(digests64(map(rows.chunk, part_chunks.tolist())))
+            rows.take(indices[part], target)
             if self.grid.chunk == 1:
-                found.append(digests64(np.ndarray((len(to), size), np.uint8, to)))
-            numbers.append(of)
-        self._compare(numbers, found)
+                digests.append(digests64(np.ndarray((len(target), size), np.uint8, target)))
+            numbers.append(part_chunks)
+        self._compare(numbers, digests)
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
@@ -720,20 +726,20 @@ class StoredArray:
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        due = (
+        unchecked = (
             self._chunks_to_check(chunks_of(starts, lengths, self.grid.chunk))
             if self._checks
             else starts[:0]
         )
         # In ascending order neighbours share a chunk, and read-ahead helps.
         order = np.argsort(starts, kind="stable")
-        ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
-        if due.size:
-            self._prefetch(due)
+        ordered = zip(*(column[order].tolist() for column in (starts, lengths, at)), strict=True)
+        if unchecked.size:
+            self._prefetch(unchecked)
             return self._spans_checked(ordered, out)
-        for start, length, to in ordered:
+        for start, length, target in ordered:
             if length:
-                rows.span(start, start + length, out[to : to + length])
+                rows.span(start, start + length, out[target : target + length])
         return None
 
     def _spans_checked(self, ordered: Iterable[tuple[int, int, int]], out: Array) -> None:
@@ -746,31 +752,36 @@ class StoredArray:
         rows = self.rows
         chunk = self.grid.chunk
         size = self.grid.chunk_bytes
-        last = -1
+        last_chunk = -1
         numbers = []
-        found = []
+        digests = []
         piece = max(1, _CHECKED // max(1, size)) * chunk
         copied = out.reshape(-1).view(np.uint8).data
-        for start, length, to in ordered:
+        for start, length, target in ordered:
             low = start
             stop = start + length
-            zero = (to - start) * self.grid.row_bytes
+            base = (target - start) * self.grid.row_bytes
             while low < stop:
                 high = min(stop, (low // piece + 1) * piece)
                 end = (high - 1) // chunk
                 numbers.append(
-                    self._chunks_to_check(np.arange(max(last + 1, low // chunk), end + 1))
+                    self._chunks_to_check(np.arange(max(last_chunk + 1, low // chunk), end + 1))
                 )
-                rows.span(low, high, out[to + low - start : to + high - start])
-                whole = range(-(-low // chunk), high // chunk)
-                parts = ((zero + n * size, n) for n in numbers[-1].tolist())
-                found.append(
+                rows.span(low, high, out[target + low - start : target + high - start])
+                whole_chunks = range(-(-low // chunk), high // chunk)
+                parts = ((base + n * size, n) for n in numbers[-1].tolist())
+                digests.append(
                     digests64(
-                        [copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]
+                        [
+                            copied[position : position + size]
+                            if n in whole_chunks
+                            else rows.chunk(n)
+                            for position, n in parts
+                        ]
                     )
                 )
-                low, last = high, max(last, end)
-        self._compare(numbers, found)
+                low, last_chunk = high, max(last_chunk, end)
+        self._compare(numbers, digests)
 
     def view(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) read-only: a view of a map, else a copy.
@@ -814,13 +825,13 @@ class StoredArray:
         """
         if (lengths < 0).any():
             self._place.fail(f"{self.path}: the row table holds a negative length")
-        taken = lengths > 0
-        starts, lengths = starts[taken], lengths[taken]
+        nonempty = lengths > 0
+        starts, lengths = starts[nonempty], lengths[nonempty]
         shard = starts // self.grid.shard
-        known = (starts >= 0) & (shard < self.grid.shards)
+        shard_exists = (starts >= 0) & (shard < self.grid.shards)
         end = starts + lengths - shard * self.grid.shard
         if (
-            not known.all()
+            not shard_exists.all()
             or (end > self.used_rows[shard]).any()
             or (lengths > self.grid.shard).any()
         ):
@@ -846,10 +857,10 @@ class StoredArray:
             raise UsageError(msg)
 
     def _check(self, chunks: Array) -> None:
-        due = np.sort(self._chunks_to_check(chunks), kind="stable")
+        unchecked = np.sort(self._chunks_to_check(chunks), kind="stable")
         # Like np.unique, whose import of numpy.ma adds 10 ms to opening a cache.
-        due = due[np.diff(due, prepend=-1) > 0]
-        self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
+        unchecked = unchecked[np.diff(unchecked, prepend=-1) > 0]
+        self._compare([unchecked], [digests64(map(self.rows.chunk, unchecked.tolist()))])
 
     def _has_unchecked(self, chunks: Array) -> bool:
         """Return whether some inner chunks have not been checked."""
@@ -866,14 +877,15 @@ class StoredArray:
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
         """Mark inner chunks as checked; raise if a digest is not the expected one."""
-        numbers, found = (
-            some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests)
+        numbers, actual = (
+            arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+            for arrays in (chunks, digests)
         )
         expected = self.expected[numbers]
-        if found.tobytes() != expected.tobytes():
-            wrong = np.flatnonzero(found != expected)
-            i = wrong[numbers[wrong].argmin()]  # the first one is named
-            self._place.fail(str(self.chunk_problem(int(numbers[i]), int(found[i]))))
+        if actual.tobytes() != expected.tobytes():
+            differing = np.flatnonzero(actual != expected)
+            i = differing[numbers[differing].argmin()]  # the first one is named
+            self._place.fail(str(self.chunk_problem(int(numbers[i]), int(actual[i]))))
         self.seen[numbers] = 1
 
     @cached_property
@@ -897,9 +909,9 @@ class StoredArray:
         )
         if self._place.verify == "manifest" or seen:
             return
-        found = digest64(raw.data)
-        if found != self.expected[number]:
-            self._place.fail(str(self.chunk_problem(number, found)))
+        digest = digest64(raw.data)
+        if digest != self.expected[number]:
+            self._place.fail(str(self.chunk_problem(number, digest)))
         self.seen[number] = 1
 
     def digest(self, number: int) -> int:
@@ -912,9 +924,9 @@ class StoredArray:
     def chunk_problem(self, number: int, found: int | None) -> Problem:
         """Return the problem of a chunk; `found` is its digest, or None if it does not decode."""
         g, j = divmod(number, self.grid.chunks_per_shard)
-        first = number * self.grid.chunk
+        first_row = number * self.grid.chunk
         samples = self._samples_of(
-            self.path, first, min(self.grid.shape[0], first + self.grid.chunk)
+            self.path, first_row, min(self.grid.shape[0], first_row + self.grid.chunk)
         )
         is_now = (
             f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}"

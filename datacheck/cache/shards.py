@@ -93,13 +93,13 @@ class ShardCache:
         folder = folder or os.environ.get(FOLDER_VARIABLE) or None
         if folder is None:
             return None
-        said = os.environ.get(LIMIT_VARIABLE) if limit is None else str(limit)
+        limit_text = os.environ.get(LIMIT_VARIABLE) if limit is None else str(limit)
         try:
-            count = LIMIT_BYTES if said is None else int(float(said))
+            count = LIMIT_BYTES if limit_text is None else int(float(limit_text))
         except (ValueError, OverflowError):
             count = -1
         if count < 0:
-            msg = f"{said!r} is not a number of bytes, as in 100e9 (shards_bytes, {LIMIT_VARIABLE})"
+            msg = f"{limit_text!r} is not a number of bytes, as in 100e9 (shards_bytes, {LIMIT_VARIABLE})"
             raise UsageError(msg)
         return cls(folder, count)
 
@@ -115,31 +115,31 @@ class ShardCache:
             StorageError: fetching it failed.
         """
         path = self.folder / digest
-        held = self._maps.get(digest)
-        if held is not None:
+        mapped = self._maps.get(digest)
+        if mapped is not None:
             if _mark_used(path):
-                return held
+                return mapped
             del self._maps[digest]  # evicted: the file's space is free once nothing maps it
         if not path.exists() and not self._add(path, size, fetch):
             return None
         try:
-            found = (
+            shard = (
                 map_file(path, size) if path.stat().st_size == size and _mark_used(path) else None
             )
         except OSError:  # just evicted, or the system grants no more maps
             return None
-        if found is not None:
-            self._maps[digest] = found
-        return found
+        if shard is not None:
+            self._maps[digest] = shard
+        return shard
 
     def discard(self, digest: str) -> bool:
         """Remove a damaged shard, and do not keep it again; return whether it was here."""
         self._maps.pop(digest, None)
-        there = (self.folder / digest).exists()
+        existed = (self.folder / digest).exists()
         with contextlib.suppress(StorageError):
             fsops.remove_file(self.folder / digest)
         self._useless[digest] = True
-        return there
+        return existed
 
     # --------------------------------------------------------------------------------------- adding
 
@@ -147,12 +147,12 @@ class ShardCache:
         if self._refused or path.name in self._useless or size > self.limit:
             return False
         try:
-            held = fsops.hold(self.folder / _LOCK, shared=False)
+            lock = fsops.hold(self.folder / _LOCK, shared=False)
         except (FileNotFoundError, StorageError) as error:
             return self._stop_adding(error)
-        if held is None:
+        if lock is None:
             return path.exists()
-        with held:
+        with lock:
             return path.exists() or (self._make_room(size) and self._fetched(path, fetch))
 
     def _fetched(self, path: Path, fetch: Fetch) -> bool:
@@ -183,20 +183,20 @@ class ShardCache:
             digest for digest in list(self._maps) if not (self.folder / digest).exists()
         ]:
             del self._maps[digest]
-        kept = []
+        shards = []
         used = 0
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 if _NAME.fullmatch(entry.name):
                     status = entry.stat()
-                    kept.append((status.st_mtime, entry.name, status.st_size))
+                    shards.append((status.st_mtime, entry.name, status.st_size))
                     used += status.st_size
                 # Left by a process that ended, because this process holds the lock.
                 elif _UNFINISHED.fullmatch(entry.name):
                     fsops.remove_file(Path(entry.path))
         fsops.touch(self.folder / _LOCK)
         now = (self.folder / _LOCK).stat().st_mtime
-        for since, name, bytes_ in sorted(kept):
+        for since, name, bytes_ in sorted(shards):
             if used + size <= self.limit or since > now - _IDLE_S:
                 break
             fsops.remove_file(self.folder / name)

@@ -143,8 +143,8 @@ class FolderStore:
         self._real = {""}  # folders in the cache known to be no links
         # A reading thread holds a reference to its `Descriptor`: an eviction by another thread must
         # not close the number, which the system would then reuse for another file.
-        self._held = held = self._opened_folder() if kept else None
-        self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, held))
+        self._held = root_folder = self._opened_folder() if kept else None
+        self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, root_folder))
 
     def _opened_folder(self) -> beneath.ConfinedFolder:
         try:
@@ -155,24 +155,24 @@ class FolderStore:
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            found = os.lstat(self._at(path))
-            above = path.rpartition("/")[0]
-            real = above in self._real or self._is_real(above)
+            status = os.lstat(self._at(path))
+            parent = path.rpartition("/")[0]
+            real = parent in self._real or self._is_real(parent)
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
                 return None
             raise self._refused(path, error) from error
-        return found.st_size if real and stat.S_ISREG(found.st_mode) else -1
+        return status.st_size if real and stat.S_ISREG(status.st_mode) else -1
 
     def _is_real(self, folder: str) -> bool:
         """Return whether no component of a path in the cache is a link; checks each folder once."""
-        above = []
+        checked = []
         while folder not in self._real:
             if not stat.S_ISDIR(os.lstat(self._at(folder)).st_mode):
                 return False
-            above.append(folder)
+            checked.append(folder)
             folder = folder.rpartition("/")[0]
-        self._real.update(above)
+        self._real.update(checked)
         return True
 
     def descriptor(self, path: str) -> Descriptor:
@@ -190,8 +190,8 @@ class FolderStore:
     def read(self, path: str, most: int | None = None) -> bytes:
         """See `Store`."""
         try:
-            with beneath.ConfinedFolder(self.where) as held:
-                return held.read(path, most_bytes(path) if most is None else most, links=False)
+            with beneath.ConfinedFolder(self.where) as folder:
+                return folder.read(path, most_bytes(path) if most is None else most, links=False)
         except FileNotFoundError:
             raise
         except NotADirectoryError as error:
@@ -230,14 +230,14 @@ class FolderStore:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See `Store`."""
-        found = []
+        listing = []
         folders = [""]
         while folders:
-            inside = folders.pop()
+            folder = folders.pop()
             try:
-                with os.scandir(self._at(inside)) as entries:
+                with os.scandir(self._at(folder)) as entries:
                     for entry in entries:
-                        path = inside + entry.name
+                        path = folder + entry.name
                         if entry.is_dir(follow_symlinks=False):
                             folders.append(f"{path}/")
                             continue
@@ -245,10 +245,10 @@ class FolderStore:
                             mode = entry.stat(follow_symlinks=False)
                         except OSError as error:
                             raise self._refused(path, error) from error
-                        found.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
+                        listing.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
             except OSError as error:  # just removed, or no permission to list or enter it
-                raise self._refused(inside, error) from error
-        yield from sorted(found, key=lambda file: os.fsencode(file[0]))
+                raise self._refused(folder, error) from error
+        yield from sorted(listing, key=lambda file: os.fsencode(file[0]))
 
     def digest(self, path: str) -> str:
         """See `Store`."""
@@ -266,8 +266,8 @@ class FolderStore:
         for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
             if size > 0:
                 with suppress(OSError):  # a later read reports an unreadable file
-                    held = Descriptor(self.where, path)
-                    os.posix_fadvise(held.number, 0, 0, os.POSIX_FADV_DONTNEED)
+                    descriptor = Descriptor(self.where, path)
+                    os.posix_fadvise(descriptor.number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _at(self, path: str) -> str:
         # A tenth of the time of building a Path, which takes half as long as asking for a size.

@@ -94,23 +94,27 @@ def _checked(
     subset: tuple[int, int] | None,
     expect: str | None,
 ) -> list[Problem]:
-    strange = dict(_unexpected_files(listed, manifest))
-    known = dict(_wrong_files(store, listed, manifest))
-    problems = [Problem(name, what) for name, what in strange.items()]
+    unexpected = dict(_unexpected_files(listed, manifest))
+    wrong_files = dict(_wrong_files(store, listed, manifest))
+    problems = [Problem(name, what) for name, what in unexpected.items()]
     if expect not in {None, manifest.digest, manifest.content_root}:
-        found = (
+        message = (
             f"digest {manifest.digest} and content root {manifest.content_root}, expected {expect}"
         )
-        problems.append(Problem(layout.MANIFEST, found, samples="all samples"))
-    wrong: dict[str, str] = {}
+        problems.append(Problem(layout.MANIFEST, message, samples="all samples"))
+    changed: dict[str, str] = {}
     if depth != "quick":
-        wrong = changed_files(
-            store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset))
+        changed = changed_files(
+            store,
+            manifest,
+            (n for n in manifest.files if n not in wrong_files and _chosen(n, subset)),
         )
-    damage = DamageLocator(store, manifest, {*known, *wrong})
-    for name in sorted({*known, *wrong}):
-        problems += damage.problems(name, known.get(name) or wrong[name], inside=name in wrong)
-    if depth != "quick" and not (known or wrong):
+    damage = DamageLocator(store, manifest, {*wrong_files, *changed})
+    for name in sorted({*wrong_files, *changed}):
+        problems += damage.problems(
+            name, wrong_files.get(name) or changed[name], inside=name in changed
+        )
+    if depth != "quick" and not (wrong_files or changed):
         problems += _check_consistency(where, store, depth)
     return sorted(problems, key=lambda problem: problem.file)
 
@@ -148,18 +152,18 @@ def _check_consistency(where: str | os.PathLike[str], store: Store, depth: Depth
         cache = Cache(where, verify="manifest", io="pread")
     except CorruptionError as error:
         return [Problem(layout.ZARR, str(error), samples="all samples")]
-    found: list[Problem] = []
+    problems: list[Problem] = []
     try:
-        found += _check_tables(cache)
-        found += _check_key(cache, store)
+        problems += _check_tables(cache)
+        problems += _check_key(cache, store)
         if depth == "values":
             damage = DamageLocator(store, cache.manifest, ())
             for name in cache.shard_files():
-                found += damage.chunks(name)
-            found += _check_values(cache)
+                problems += damage.chunks(name)
+            problems += _check_values(cache)
     except CorruptionError as error:
-        found.append(Problem("", str(error), samples="all samples"))
-    return found
+        problems.append(Problem("", str(error), samples="all samples"))
+    return problems
 
 
 def _check_tables(cache: Cache) -> Iterator[Problem]:
@@ -174,8 +178,8 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
     if sparse:  # rows that overlap could expand to any amount of text
         yield from sparse
         return
-    whole = np.arange(len(cache))
-    joined, lengths = cache.key_rows(whole)
+    numbers = np.arange(len(cache))
+    joined, lengths = cache.key_rows(numbers)
     keys = split_bytes(joined, lengths)
     try:
         b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of single calls
@@ -189,7 +193,7 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
             cache, layout.FINDINGS, "its keys are not those of the samples that are not valid"
         )
     fields = [(name, spec.dtype, spec.item) for name, spec in cache.fields.items()]
-    root = content_root(fields, lengths, joined, cache.digests(whole))
+    root = content_root(fields, lengths, joined, cache.digests(numbers))
     if root != cache.manifest.content_root:
         yield _of_all(
             cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}"
@@ -203,8 +207,8 @@ def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
     path = layout.rows_path(dim, "start")
     field = describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim))
-    wrong = _unpacked_shards(start, length, k, r)
-    for a, b in consecutive_runs(wrong):
+    unpacked = _unpacked_shards(start, length, k, r)
+    for a, b in consecutive_runs(unpacked):
         first = a * k
         stop = min(len(cache), (b + 1) * k)
         shard = a if a == b else None
@@ -216,7 +220,7 @@ def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
 
 def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
     """Return the shards of k samples whose rows are not packed from a multiple of `r` on."""
-    found = [np.zeros(0, np.int64)]
+    unpacked = [np.zeros(0, np.int64)]
     step = max(1, _AT_ONCE // k) * k
     for low in range(0, len(start), step):
         starts = start[low : low + step]
@@ -224,10 +228,12 @@ def _unpacked_shards(start: Array, length: Array, k: int, r: int) -> Array:
         firsts = np.arange(0, len(starts), k)
         shards = low // k + np.arange(len(firsts))
         counts = np.diff(firsts, append=len(starts))
-        before = np.cumsum(lengths) - lengths
-        expected = before + np.repeat(shards * r - before[firsts], counts)
-        found.append(shards[np.logical_or.reduceat((starts != expected) | (lengths < 0), firsts)])
-    return np.concatenate(found)
+        offsets = np.cumsum(lengths) - lengths
+        expected = offsets + np.repeat(shards * r - offsets[firsts], counts)
+        unpacked.append(
+            shards[np.logical_or.reduceat((starts != expected) | (lengths < 0), firsts)]
+        )
+    return np.concatenate(unpacked)
 
 
 def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
@@ -248,8 +254,8 @@ def _check_key(cache: Cache, store: Store) -> Iterator[Problem]:
     name = (
         store.folder.resolve().name if store.folder is not None else store.where.rpartition("/")[2]
     )
-    looks = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
-    if looks and name != cache.root.key:  # a copy under another kind of name is no damage
+    is_key = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
+    if is_key and name != cache.root.key:  # a copy under another kind of name is no damage
         yield _of_all(
             cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}"
         )
@@ -261,41 +267,45 @@ def _check_values(cache: Cache) -> Iterator[Problem]:
     The first `_MOST_REPORTED` are single problems, the rest is one.
     """
     path = layout.sample_path("digest")
-    wrong = _digest_mismatches(cache)
-    for number, said, found in islice(wrong, _MOST_REPORTED):
-        yield _of_sample(cache, path, number, f"expected xxh3_64 {said:016x}, found {found:016x}")
-    rest = np.fromiter((number for number, *_ in wrong), np.int64)
-    if len(rest):
-        first = int(rest[0])
-        stop = int(rest[-1]) + 1
-        what = f"{len(rest):,} more of another xxh3_64 than expected"
+    mismatches = _digest_mismatches(cache)
+    for number, expected, actual in islice(mismatches, _MOST_REPORTED):
+        yield _of_sample(
+            cache, path, number, f"expected xxh3_64 {expected:016x}, found {actual:016x}"
+        )
+    remaining = np.fromiter((number for number, *_ in mismatches), np.int64)
+    if len(remaining):
+        first = int(remaining[0])
+        stop = int(remaining[-1]) + 1
+        what = f"{len(remaining):,} more of another xxh3_64 than expected"
         yield Problem(path, what, samples=f"samples {first} to {stop - 1}", first=first, stop=stop)
 
 
 def _digest_mismatches(cache: Cache) -> Iterator[tuple[int, int, int]]:
     """Yield each sample whose values do not match its digest: number, expected, found."""
     names = sorted(cache.fields)
-    whole = np.arange(len(cache))
+    numbers = np.arange(len(cache))
     made = cache.made
-    digests = cache.digests(whole)
-    for block in blocks(sample_bytes(cache, names, whole), fields=len(names)):
-        columns = [column(cache, name, whole[block]) for name in names]
-        for number, *values in zip(whole[block].tolist(), *columns, strict=True):
+    digests = cache.digests(numbers)
+    for block in blocks(sample_bytes(cache, names, numbers), fields=len(names)):
+        columns = [column(cache, name, numbers[block]) for name in names]
+        for number, *values in zip(numbers[block].tolist(), *columns, strict=True):
             fields = [
                 (name, value)
                 for name, value in zip(names, values, strict=True)
                 if value is not None
             ]
-            found = digest_sample(fields) if made[number] else 0
-            if found != digests[number]:
-                yield number, int(digests[number]), found
+            actual = digest_sample(fields) if made[number] else 0
+            if actual != digests[number]:
+                yield number, int(digests[number]), actual
 
 
 def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:
     shard = number // cache.root.shard_samples
     key = cache.key(number)
-    said = f"sample {number}, {key if len(key) <= MOST_KEY_BYTES else f'{key[:MOST_KEY_BYTES]}...'}"
-    return Problem(path, what, "", shard, said, number, number + 1)
+    sample_text = (
+        f"sample {number}, {key if len(key) <= MOST_KEY_BYTES else f'{key[:MOST_KEY_BYTES]}...'}"
+    )
+    return Problem(path, what, "", shard, sample_text, number, number + 1)
 
 
 def _of_all(cache: Cache, path: str, what: str) -> Problem:

@@ -83,16 +83,16 @@ class Windows:
             object.__setattr__(
                 self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none"
             )
-        for name, known in (("pad", get_args(Pad)), ("short", get_args(Short))):
-            if getattr(self, name) not in [*known]:
-                msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
+        for name, choices in (("pad", get_args(Pad)), ("short", get_args(Short))):
+            if getattr(self, name) not in [*choices]:
+                msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
                 raise UsageError(msg)
         if (
             max(
                 length,
                 self.stride,
                 self.history,
-                *(abs(i) for some in self.deltas.values() for i in some),
+                *(abs(i) for steps in self.deltas.values() for i in steps),
             )
             > _FARTHEST
         ):
@@ -131,24 +131,24 @@ class Windows:
         Raises:
             UsageError: a field has no steps or two lists, or a value is not a step.
         """
-        asked = _listed("delta_indices", self.delta_indices)
-        found = {
+        indices = _listed("delta_indices", self.delta_indices)
+        by_field = {
             name: [_check_whole(f"{name}: delta_indices", step) for step in steps]
-            for name, steps in asked.items()
+            for name, steps in indices.items()
         }
         for name, seconds in _listed("delta_timestamps", self.delta_timestamps).items():
-            if name in found:
+            if name in by_field:
                 msg = f"windows: {name} has delta_indices and delta_timestamps; give one of them"
                 raise UsageError(msg)
-            found[name] = [self._step(name, second) for second in seconds]
-        for name, steps in found.items():
+            by_field[name] = [self._step(name, second) for second in seconds]
+        for name, steps in by_field.items():
             if not steps:
                 msg = (
                     f"windows: no step of {name} is asked for; leave the field out with "
                     f"fields=[...]"
                 )
                 raise UsageError(msg)
-        return {name: tuple(steps) for name, steps in found.items()}
+        return {name: tuple(steps) for name, steps in by_field.items()}
 
     def _step(self, name: str, second: float) -> int:
         if not _is_number(self.fps) or not 0 < self.fps < math.inf:
@@ -168,8 +168,8 @@ class Windows:
 
         None stands for the item's step alone, without an axis of time.
         """
-        found = self._offsets.get(name)
-        return self._around if found is None else found
+        own_offsets = self._offsets.get(name)
+        return self._around if own_offsets is None else own_offsets
 
     @cached_property
     def _offsets(self) -> dict[str, Array]:
@@ -184,16 +184,16 @@ class Windows:
     @cached_property
     def extent(self) -> tuple[int, int]:
         """The farthest steps before and after an item's step, 0 or more each."""
-        asked = [step for steps in self.deltas.values() for step in steps]
-        return max(self.history, *(-step for step in asked), 0), max(
-            (self.length or 1) - 1, *asked, 0
+        all_steps = [step for steps in self.deltas.values() for step in steps]
+        return max(self.history, *(-step for step in all_steps), 0), max(
+            (self.length or 1) - 1, *all_steps, 0
         )
 
     @property
     def least(self) -> int:
         """The number of steps from which on an episode is not short."""
-        before, behind = self.extent
-        return before + 1 + behind if self.pad == "none" else self.length or 1
+        before, after = self.extent
+        return before + 1 + after if self.pad == "none" else self.length or 1
 
     def counts(self, lengths: Array) -> Array:
         """Return the number of windows of each episode.
@@ -202,8 +202,8 @@ class Windows:
             lengths: int64 (episodes) [steps]
             returns: int64 (episodes)
         """
-        last = lengths - 1 if self.pad != "none" else np.maximum(lengths - self.least, 0)
-        counts = last // self.stride + 1
+        last_start = lengths - 1 if self.pad != "none" else np.maximum(lengths - self.least, 0)
+        counts = last_start // self.stride + 1
         if self.short != "pad":
             counts = np.where(lengths < self.least, 0, counts)
         return np.where(lengths > 0, counts, 0).astype(np.int64)
@@ -232,12 +232,12 @@ def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, float | np.floating) or abs(int(value)) <= _MOST_STEPS
 
 
-def _listed(what: str, said: Any) -> dict[str, list[Any]]:
+def _listed(what: str, value: Any) -> dict[str, list[Any]]:
     """Return lists by field; raise `UsageError` for any other structure."""
     try:
-        return {str(name): list(steps) for name, steps in said.items()}
+        return {str(name): list(steps) for name, steps in value.items()}
     except (AttributeError, TypeError) as error:
-        msg = f"windows: {what}={said!r}; a list for each field is wanted: {{'action': [0, 1]}}"
+        msg = f"windows: {what}={value!r}; a list for each field is wanted: {{'action': [0, 1]}}"
         raise UsageError(msg) from error
 
 
@@ -293,9 +293,9 @@ class WindowIndex:
             In a short episode, which has no such step, it is the last step.
         """
         episodes = np.searchsorted(self._ends, items, side="right")
-        before = np.where(episodes > 0, self._ends[episodes - 1], 0)
-        at = (items - before) * self.windows.stride + self._before
-        return episodes, np.minimum(at, self._lengths[episodes] - 1) if self._before else at
+        starts = np.where(episodes > 0, self._ends[episodes - 1], 0)
+        steps = (items - starts) * self.windows.stride + self._before
+        return episodes, np.minimum(steps, self._lengths[episodes] - 1) if self._before else steps
 
     def lengths(self, episodes: Array) -> Array:
         """Return the number of steps of episodes, int64 (episodes)."""
@@ -310,5 +310,5 @@ class WindowIndex:
         counts = np.diff(self._ends, prepend=0)
         of_usable = np.cumsum(np.where(usable, counts, 0))
         episode = int(np.searchsorted(of_usable, number, side="right"))
-        before = int(of_usable[episode - 1]) if episode else 0
-        return int(self._ends[episode]) - int(counts[episode]) + number - before
+        preceding = int(of_usable[episode - 1]) if episode else 0
+        return int(self._ends[episode]) - int(counts[episode]) + number - preceding

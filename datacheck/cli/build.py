@@ -85,11 +85,14 @@ def build(pipeline: str, **options: Any) -> None:
     from datacheck.report.progress import progress_bar
 
     with progress_bar() as progress:
-        made = build_caches(pipeline, progress=progress, **options)
-    for one in made:
-        say(*built_lines(one))
-    say(*_unlisted_lines(made[0].unlisted if made else ()))
-    if sum(count for one in made for count, _ in one.unfit.values()) > options["allow_missing"]:
+        caches = build_caches(pipeline, progress=progress, **options)
+    for cache in caches:
+        say(*built_lines(cache))
+    say(*_unlisted_lines(caches[0].unlisted if caches else ()))
+    if (
+        sum(count for cache in caches for count, _ in cache.unfit.values())
+        > options["allow_missing"]
+    ):
         click.get_current_context().exit(1)
 
 

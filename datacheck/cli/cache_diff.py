@@ -45,35 +45,35 @@ def diff(
     from datacheck.cache.diff import diff as diff_caches
 
     a, b = (open_cache(path, split=split) for path in (first, second))
-    found = diff_caches(a, b, fields or None)
+    cache_diff = diff_caches(a, b, fields or None)
     say(
         f"first   {a.path}: {len(a):,} samples",
         f"second  {b.path}: {len(b):,} samples",
-        *_diff_lines(found),
+        *_diff_lines(cache_diff),
     )
-    if found:
+    if cache_diff:
         ctx.exit(1)
     say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
 
 
-def _diff_lines(found: Diff) -> Iterator[str]:
+def _diff_lines(cache_diff: Diff) -> Iterator[str]:
     from datacheck.cache.diff import MOST_CHANGES
 
-    yield from counted_lines("stored otherwise", found.fields.items(), stored)
-    yield from counted_lines("only in the first", found.removed)
-    yield from counted_lines("only in the second", found.added)
-    yield from counted_lines("changed", found.changed.items(), _change_line)
-    if found.unread:
+    yield from counted_lines("stored otherwise", cache_diff.fields.items(), stored)
+    yield from counted_lines("only in the first", cache_diff.removed)
+    yield from counted_lines("only in the second", cache_diff.added)
+    yield from counted_lines("changed", cache_diff.changed.items(), _change_line)
+    if cache_diff.unread:
         yield (
-            f"{found.unread:,} more samples that both have were not looked at, as "
+            f"{cache_diff.unread:,} more samples that both have were not looked at, as "
             f"{MOST_CHANGES:,} values had changed before"
         )
-    yield from counted_lines("judged otherwise", found.verdicts.items(), verdict_line)
+    yield from counted_lines("judged otherwise", cache_diff.verdicts.items(), verdict_line)
 
 
 def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
-    key, of = item
-    return f"{key}: {'; '.join(f'{name} {change}' for name, change in of.items())}"
+    key, changes = item
+    return f"{key}: {'; '.join(f'{name} {change}' for name, change in changes.items())}"
 
 
 def counted_lines(
@@ -88,19 +88,19 @@ def counted_lines(
     if items:
         yield f"{len(items):,} {what}"
     for item in islice(items, _SHOWN):
-        said = line(item)
-        yield f"    {clean(said if len(said) <= _LETTERS else f'{said[:_LETTERS]} ...', spaces=True)}"
+        text = line(item)
+        yield f"    {clean(text if len(text) <= _LETTERS else f'{text[:_LETTERS]} ...', spaces=True)}"
     if len(items) > _SHOWN:
         yield f"    ... and {len(items) - _SHOWN:,} more"
 
 
 def stored(item: tuple[str, tuple[str, str]]) -> str:
     """Return a line on how each of two caches stores a field."""
-    name, (one, other) = item
-    return f"{name}: {one or 'none'}, then {other or 'none'}"
+    name, (before, after) = item
+    return f"{name}: {before or 'none'}, then {after or 'none'}"
 
 
 def verdict_line(item: tuple[str, tuple[Sequence[str], Sequence[str]]]) -> str:
     """Return a line with the codes that make a sample invalid in each of two caches."""
-    key, (one, other) = item
-    return f"{key}: {', '.join(one) or 'valid'}, then {', '.join(other) or 'valid'}"
+    key, (before, after) = item
+    return f"{key}: {', '.join(before) or 'valid'}, then {', '.join(after) or 'valid'}"

@@ -48,13 +48,13 @@ def report(
 
     place = _chosen(path, split)
     _check_place(file, place)
-    said = cache_summary(place, depth)
-    page = cache_page(said)
+    summary = cache_summary(place, depth)
+    page = cache_page(summary)
     outputs.write_output(file, page, COMMAND, outputs.generated_by(COMMAND))
-    problems = said["checked"]["all_problems"]
-    whole = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
-    wrong = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else whole
-    say(f"{place}: {wrong}")
+    problems = summary["checked"]["all_problems"]
+    intact_text = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
+    verdict = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else intact_text
+    say(f"{place}: {verdict}")
     say(f"{file}: {format_bytes(len(page))}; open it in a browser")
     if problems:
         ctx.exit(7)

@@ -25,7 +25,7 @@ def _properties(
     del ctx, param
     from datacheck.report.croissant import PROPERTIES
 
-    said = {}
+    properties = {}
     for value in values:
         name, equals, text = value.partition("=")
         if name not in PROPERTIES or not equals or not text.strip():
@@ -34,8 +34,8 @@ def _properties(
                 f"{', '.join(PROPERTIES)}"
             )
             raise UsageError(msg)
-        said[name] = text
-    return said
+        properties[name] = text
+    return properties
 
 
 @click.command("card", help=_HELP)
@@ -81,15 +81,15 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
             msg = f"{output}: there is no folder {output.parent}. Make it, or name another file."
             raise UsageError(msg)
         fsops.check_writable(output.parent)
-    made = card_of(run, said, None if output is None else output.parent)
+    data_card = card_of(run, said, None if output is None else output.parent)
     if output is None:
-        sys.stdout.buffer.write(escaped_json(made.bytes))
+        sys.stdout.buffer.write(escaped_json(data_card.bytes))
     else:
-        fsops.write_file(output, made.bytes, mode=0o666)
-    for note in made.notes:
+        fsops.write_file(output, data_card.bytes, mode=0o666)
+    for note in data_card.notes:
         say(note, err=True)
-    if made.unsaid:
+    if data_card.unsaid:
         say(
-            f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}",
+            f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(data_card.unsaid)}",
             err=True,
         )

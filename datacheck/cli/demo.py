@@ -89,10 +89,10 @@ def _run_courses(folder: Path, systems: list[str], seed: int) -> bool:
 def _folder(out: Path | None, systems: list[str]) -> Path:
     if out is None:
         return Path(tempfile.mkdtemp(prefix="datacheck-demo-"))
-    taken = [out / name for name in systems if (out / name).exists()]
-    if taken:
+    existing = [out / name for name in systems if (out / name).exists()]
+    if existing:
         msg = (
-            f"{taken[0]}: exists already, and the demo starts from nothing. Choose another --out "
+            f"{existing[0]}: exists already, and the demo starts from nothing. Choose another --out "
             f"or remove it."
         )
         raise UsageError(msg)
@@ -113,8 +113,8 @@ def course_lines(course: DemoResult) -> Iterator[str]:
         yield f"  {fail}    {missed} of {len(course.answers)} faults not found  {seconds}"
         yield from (f"          {line}" for line in course.differs)
     else:
-        held = "every fault found with its code, no other error, no broken sample served"
-        yield f"  {click.style('PASS', fg='green', bold=True)}    {held}  {seconds}"
+        success_text = "every fault found with its code, no other error, no broken sample served"
+        yield f"  {click.style('PASS', fg='green', bold=True)}    {success_text}  {seconds}"
     yield ""
 
 
@@ -143,12 +143,12 @@ def _keys_text(keys: tuple[str, ...]) -> str:
 
 def _stage_lines(course: DemoResult) -> Iterator[str]:
     counts, seconds = course.samples, course.seconds
-    looked = (
+    checked_text = (
         f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, "
         f"{counts['skipped']:,} skipped"
     )
     fit = f"{counts['valid']:,} fit for training"
-    yield f"  scan    {counts['listed']:,} samples: {looked}; {fit}  {seconds['scan']:.1f} s"
+    yield f"  scan    {counts['listed']:,} samples: {checked_text}; {fit}  {seconds['scan']:.1f} s"
     others = [
         (severity, code, message)
         for severity, code, message in course.others
@@ -162,32 +162,34 @@ def _stage_lines(course: DemoResult) -> Iterator[str]:
         yield f"          and {len(others) - _OTHERS_SHOWN} more warnings and notes"
     if (cache := course.cache) is not None:
         state = "every byte verified" if not cache.problems else f"{len(cache.problems)} PROBLEMS"
-        what = f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
-        yield f"  cache   {' and '.join(cache.splits)}: {what}; {state}  {seconds['build']:.1f} s"
-    if (made := course.training) is not None:
-        fall = f"loss {made.first:.3g} -> {made.last:.3g} {made.unit}".rstrip()
+        usable_text = (
+            f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
+        )
+        yield f"  cache   {' and '.join(cache.splits)}: {usable_text}; {state}  {seconds['build']:.1f} s"
+    if (training := course.training) is not None:
+        loss_text = f"loss {training.first:.3g} -> {training.last:.3g} {training.unit}".rstrip()
         yield (
-            f"  train   {made.title}, {made.steps} steps of {made.batch}: {fall}  "
+            f"  train   {training.title}, {training.steps} steps of {training.batch}: {loss_text}  "
             f"{seconds['train']:.1f} s"
         )
-        served = f"{made.distinct:,} samples, {len(made.broken)} of them broken"
+        served = f"{training.distinct:,} samples, {len(training.broken)} of them broken"
         yield (
-            f"  served  {served}; a valid one stood in for a broken one {made.substituted:,} times"
+            f"  served  {served}; a valid one stood in for a broken one {training.substituted:,} times"
         )
 
 
 def _summary_line(courses: list[DemoResult], seconds: float) -> str:
     planted = sum(len(c.answers) for c in courses)
-    found = sum(answer.found for c in courses for answer in c.answers)
+    found_count = sum(answer.found for c in courses for answer in c.answers)
     failed = [c.system for c in courses if c.differs]
     verdict = (
         click.style("PASS", fg="green", bold=True)
         if not failed
         else click.style("FAIL", fg="red", bold=True)
     )
-    where = f" ({', '.join(failed)})" if failed else ""
-    said = (
-        f"{found} of {planted} planted faults found in {len(courses)} "
+    failed_text = f" ({', '.join(failed)})" if failed else ""
+    summary = (
+        f"{found_count} of {planted} planted faults found in {len(courses)} "
         f"system{'s' * (len(courses) > 1)}"
     )
-    return f"{verdict}{where}  {said}, {seconds:.0f} s in all"
+    return f"{verdict}{failed_text}  {summary}, {seconds:.0f} s in all"

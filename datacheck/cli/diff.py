@@ -64,15 +64,17 @@ def diff(
         Path(),
     )
     with progress_bar() as progress:
-        found = compare(first, second, schema=schema_of(data, schema), progress=progress, **options)
+        comparison = compare(
+            first, second, schema=schema_of(data, schema), progress=progress, **options
+        )
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(found.as_dict()))
+        click.echo(json_of(comparison.as_dict()))
     else:
-        say(*_comparison_lines(found))
-        print_notes(found.notes)
-    if found:
+        say(*_comparison_lines(comparison))
+        print_notes(comparison.notes)
+    if comparison:
         ctx.exit(1)
 
 
@@ -85,19 +87,21 @@ def _of_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
         command.invoke(inner)
 
 
-def _comparison_lines(found: Comparison) -> Iterator[str]:
+def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     from datacheck.report.words import clean
 
-    for name, about in (("first ", found.first), ("second", found.second)):
+    for name, about in (("first ", comparison.first), ("second", comparison.second)):
         yield clean(f"{name}  {about['path']}: {_side_text(about)}", spaces=True)
-    if not found:
+    if not comparison:
         yield "no difference"
         return
-    yield from counted_lines("stored otherwise", found.stored.items(), stored)
-    yield from _tree_lines("file", found.files, (found.values,) if found.samples is None else ())
-    if found.samples is not None:
-        yield from _tree_lines("sample", found.samples, (found.values, found.fields))
-    yield from counted_lines("samples judged otherwise", found.verdicts.items(), verdict_line)
+    yield from counted_lines("stored otherwise", comparison.stored.items(), stored)
+    yield from _tree_lines(
+        "file", comparison.files, (comparison.values,) if comparison.samples is None else ()
+    )
+    if comparison.samples is not None:
+        yield from _tree_lines("sample", comparison.samples, (comparison.values, comparison.fields))
+    yield from counted_lines("samples judged otherwise", comparison.verdicts.items(), verdict_line)
 
 
 def _side_text(about: Mapping[str, Any]) -> str:
@@ -108,20 +112,32 @@ def _side_text(about: Mapping[str, Any]) -> str:
     return f"{kind}{about['files']:,} files{samples}, root {about['root']}"
 
 
-def _changed_fields(said: Sequence[Mapping[str, Any]], name: str) -> str:
+def _changed_fields(changes: Sequence[Mapping[str, Any]], name: str) -> str:
     """Return the differing fields of a sample or file, from the first mapping that has its name."""
-    of = next((some[name] for some in said if name in some), ())
-    if not isinstance(of, Mapping):
-        return ", ".join(of)
-    told = [f"{name} {said['said']}".strip() for name, said in list(of.items())[:_FIELDS_SHOWN]]
+    fields = next((mapping[name] for mapping in changes if name in mapping), ())
+    if not isinstance(fields, Mapping):
+        return ", ".join(fields)
+    field_texts = [
+        f"{name} {changes['said']}".strip()
+        for name, changes in list(fields.items())[:_FIELDS_SHOWN]
+    ]
     return "; ".join(
-        [*told, *([f"{len(of) - _FIELDS_SHOWN:,} more fields"] if len(of) > _FIELDS_SHOWN else [])]
+        [
+            *field_texts,
+            *(
+                [f"{len(fields) - _FIELDS_SHOWN:,} more fields"]
+                if len(fields) > _FIELDS_SHOWN
+                else []
+            ),
+        ]
     )
 
 
-def _tree_lines(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _tree_lines(
+    item_kind: str, tree: TreeDiff, changes: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
     def with_more(name: str) -> str:
-        return ": ".join([name, *filter(None, [_changed_fields(told, name), _copy(tree, name)])])
+        return ": ".join([name, *filter(None, [_changed_fields(changes, name), _copy(tree, name)])])
 
     kinds: list[tuple[Collection[Any], Callable[[Any], str], str]] = [
         (tree.removed, str, "{} only in the first"),
@@ -135,10 +151,12 @@ def _tree_lines(what: str, tree: TreeDiff, told: Sequence[Mapping[str, Any]]) ->
         ),
         (tree.reordered.items(), lambda pair: f"{pair[0]} has what {pair[1]} had", "{} reordered"),
     ]
-    for items, line, said in kinds:
-        names = f"{what}s" if len(items) > 1 or "pairs" in said else what
+    for items, line, template in kinds:
+        names = f"{item_kind}s" if len(items) > 1 or "pairs" in template else item_kind
         yield from counted_lines(
-            said.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"), items, line
+            template.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"),
+            items,
+            line,
         )
 
 

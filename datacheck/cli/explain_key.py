@@ -30,10 +30,10 @@ def explain_key(ctx: click.Context, /, pipeline: str, **options: Any) -> None:
     from datacheck.report.progress import progress_bar
 
     with progress_bar() as progress:
-        found = explain(pipeline, progress=progress, **options)
-    for one in found:
-        say(*explained_lines(one))
-    ctx.exit(int(any(one.path != one.newest for one in found)))
+        explanations = explain(pipeline, progress=progress, **options)
+    for explanation in explanations:
+        say(*explained_lines(explanation))
+    ctx.exit(int(any(explanation.path != explanation.newest for explanation in explanations)))
 
 
 def explained_lines(one: Explained) -> Iterator[str]:

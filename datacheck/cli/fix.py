@@ -66,22 +66,22 @@ def fix(
     with progress_bar() as progress:
         paths = paths_of(chosen, schema)
         run = run_scan(chosen, Request(data, roots, command=command, paths=paths), progress)
-        made = repaired(
+        result = repaired(
             run, chosen, code, target, scale=scale, link=link, paths=paths, progress=progress
         )
-    _list("repaired", made.changed)
-    _list("left as they were:", made.unclear)
+    _list("repaired", result.changed)
+    _list("left as they were:", result.unclear)
     _list(
         "left as it was:",
-        made.left,
+        result.left,
         f" ({code} still fails once it is repaired, or another rule then does)",
     )
-    _list("warning: left out of the copy:", [f"{path}: {why}" for path, why in made.dropped])
-    files = pluralize(len(made.changed), "file")
-    left_out = f", {pluralize(len(made.dropped), 'name')} left out" if made.dropped else ""
+    _list("warning: left out of the copy:", [f"{path}: {why}" for path, why in result.dropped])
+    files = pluralize(len(result.changed), "file")
+    left_out = f", {pluralize(len(result.dropped), 'name')} left out" if result.dropped else ""
     look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
-    say(f"{target}: {files} repaired, {made.copied:,} as they were{left_out}. Look: {look}")
-    if made.left or made.unclear:
+    say(f"{target}: {files} repaired, {result.copied:,} as they were{left_out}. Look: {look}")
+    if result.left or result.unclear:
         ctx.exit(1)
 
 

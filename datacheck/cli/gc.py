@@ -68,51 +68,51 @@ def gc(
     from datacheck.build.gc import freed_bytes
 
     if isinstance(folder, str):
-        found = gc_bucket.survey(folder, keep, older)
+        candidates = gc_bucket.survey(folder, keep, older)
         remove = gc_bucket.remove
     else:
-        found = gc_folder.survey(folder, keep, older, unlocked=unlocked)
+        candidates = gc_folder.survey(folder, keep, older, unlocked=unlocked)
         remove = gc_folder.remove
-    gone = []
-    for one in found:
-        if one.goes and delete and remove(one):
-            gone.append(one)
-        say(*_lines(one, removed=one in gone, delete=delete))
-    going = [one for one in found if one.goes]
+    removed = []
+    for candidate in candidates:
+        if candidate.goes and delete and remove(candidate):
+            removed.append(candidate)
+        say(*_lines(candidate, removed=candidate in removed, delete=delete))
+    removable = [candidate for candidate in candidates if candidate.goes]
     if delete:
-        say(f"{format_bytes(freed_bytes(gone))} freed" if gone else "Nothing to remove.")
-    elif going:
+        say(f"{format_bytes(freed_bytes(removed))} freed" if removed else "Nothing to remove.")
+    elif removable:
         say(
-            f"{format_bytes(freed_bytes(going))} would be freed. Nothing was removed: --delete "
+            f"{format_bytes(freed_bytes(removable))} would be freed. Nothing was removed: --delete "
             f"does it."
         )
     else:
         say("Nothing to remove.")
-    ctx.exit(int(any(one.strange for one in found)))
+    ctx.exit(int(any(candidate.strange for candidate in candidates)))
 
 
-def _lines(one: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
+def _lines(candidate: GcCandidate, *, removed: bool, delete: bool) -> Iterator[str]:
     """Yield the lines on one candidate: its fate, the bytes it frees and those it shares."""
     from datacheck.build.gc import freed_bytes
 
-    if one.goes and delete:
-        what, why = (
-            ("removed", one.why)
+    if candidate.goes and delete:
+        status, why = (
+            ("removed", candidate.why)
             if removed
             else ("stays", "in use, just being removed, or not ours to remove")
         )
     else:
-        what = "would remove" if one.goes else "stays"
-        why = one.why
-    if one.kind == "unknown":
-        yield f"{what:12}  {one.path}  ({why})"
+        status = "would remove" if candidate.goes else "stays"
+        why = candidate.why
+    if candidate.kind == "unknown":
+        yield f"{status:12}  {candidate.path}  ({why})"
         return
-    own, size = freed_bytes([one]), sum(size for _, _, size in one.files.values())
+    own, size = freed_bytes([candidate]), sum(size for _, _, size in candidate.files.values())
     shared = f", of them {format_bytes(size - own)} shared" if size > own else ""
-    yield f"{what:12}  {one.path}  {format_bytes(size)}{shared}, {_age(one.age)} ({why})"
-    for path in one.strange:
-        what = "not written by a build" if one.kind == "build" else "no file of this cache"
-        yield f"    {path}: {what}, left. Remove it yourself if nobody needs it."
+    yield f"{status:12}  {candidate.path}  {format_bytes(size)}{shared}, {_age(candidate.age)} ({why})"
+    for path in candidate.strange:
+        status = "not written by a build" if candidate.kind == "build" else "no file of this cache"
+        yield f"    {path}: {status}, left. Remove it yourself if nobody needs it."
 
 
 def _age(seconds: float) -> str:

@@ -70,7 +70,7 @@ def ls(folder: Path | str) -> None:
     else:
         attempts = [url.rpartition("/") for url in find_attempts(folder)]
         others = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
-    rows += [("", "", name, "", "", "", said) for name, said in others]
+    rows += [("", "", name, "", "", "", note) for name, note in others]
     say(
         *(
             _table(rows)

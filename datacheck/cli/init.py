@@ -31,11 +31,11 @@ def init(data: Path, output: Path) -> None:
     if output.exists() or output.is_symlink():
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
-    made = draft(data)
-    fsops.write_file(output, made.text.encode(), mode=0o666)
-    say(*made.text.removesuffix("\n").split("\n"))
+    schema_draft = draft(data)
+    fsops.write_file(output, schema_draft.text.encode(), mode=0o666)
+    say(*schema_draft.text.removesuffix("\n").split("\n"))
     say(
-        f"{output}: {pluralize(made.fields, 'field')} drafted. Read every line marked '# "
+        f"{output}: {pluralize(schema_draft.fields, 'field')} drafted. Read every line marked '# "
         f"inferred', mend it, then: "
         f"datacheck scan {typed(data)} --schema {typed(output)}",
         err=True,

@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
         """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, said) for name, (_, said) in self._table.items()])
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in self._table.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -96,12 +96,12 @@ def _versions() -> list[str]:
 
     from datacheck.runtime import beneath, sandbox
 
-    said = [f"datacheck {__version__}", f"Python {sys.version.split()[0]}"]
+    versions = [f"datacheck {__version__}", f"Python {sys.version.split()[0]}"]
     for name in ("numpy", "h5py", "zarr", "numcodecs", "pyarrow", "torch"):
         with contextlib.suppress(PackageNotFoundError):
-            said.append(f"{name} {installed(name)}")
+            versions.append(f"{name} {installed(name)}")
     return [
-        *said,
+        *versions,
         f"sandbox: {sandbox.sandbox_parts()}",
         f"files by handle: {beneath.open_method()}",
     ]
@@ -130,12 +130,12 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; always return an exit code."""
-    given = sys.argv[1:] if args is None else list(args)
+    arguments = sys.argv[1:] if args is None else list(args)
     code = 0
     try:
-        _check_text(given)
+        _check_text(arguments)
         try:
-            with datacheck.make_context("datacheck", given) as context:
+            with datacheck.make_context("datacheck", arguments) as context:
                 datacheck.invoke(context)
         except click.exceptions.Exit as done:
             code = done.exit_code
@@ -170,9 +170,9 @@ def _open_output() -> None:
     if getattr(sys, "stdout", None) is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        whole = io.BufferedWriter(sys.stdout.buffer)
+        buffered = io.BufferedWriter(sys.stdout.buffer)
         sys.stdout = io.TextIOWrapper(
-            whole, sys.stdout.encoding, sys.stdout.errors, line_buffering=True
+            buffered, sys.stdout.encoding, sys.stdout.errors, line_buffering=True
         )
 
 
@@ -186,17 +186,17 @@ def _check_text(args: list[str]) -> None:
 
 def _exit_code(error: BaseException, code: int) -> int:
     if isinstance(error, click.ClickException):
-        error.show(shown := io.StringIO())
-        say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
+        error.show(message := io.StringIO())
+        say(*message.getvalue().removesuffix("\n").split("\n"), err=True)
         return 2
     # the reader of a pipe has closed it; that is not an error
     if isinstance(error, BrokenPipeError):
         return code
     # an error of the system (a name too long, a full /dev/stdout), not of datacheck
     if isinstance(error, OSError):
-        gone = isinstance(error, FileNotFoundError)  # only os.getcwd raises it without a name
+        no_folder = isinstance(error, FileNotFoundError)  # only os.getcwd raises it without a name
         error = as_storage_error(
-            error, error.filename or ("the working folder" if gone else "standard output")
+            error, error.filename or ("the working folder" if no_folder else "standard output")
         )
     if isinstance(error, DatacheckError):
         lines = (
@@ -224,15 +224,15 @@ def _print_error(lines: list[str], code: int) -> int:
 
 def _internal_error(error: BaseException) -> str:
     text = "".join(traceback.format_exception(error))
-    said = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    message = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="datacheck-", suffix=".txt", delete=False
         ) as file:
             file.write(text)
     except OSError:
-        return f"{said}. Please report it."
-    return f"{said}. Please report it with {Path(file.name)}"
+        return f"{message}. Please report it."
+    return f"{message}. Please report it with {Path(file.name)}"
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -73,18 +73,18 @@ def manifest(
     if output is not None:
         manifests.check_output(output, [data, *roots.values()])
     with progress_bar() as progress:
-        made = manifests.make(
+        data_manifest = manifests.make(
             data, roots=roots, schema=schema_of(data, schema), progress=progress, **options
         )
     if output is not None:
-        manifests.write(made, output)
-    print_notes(made.notes)
+        manifests.write(data_manifest, output)
+    print_notes(data_manifest.notes)
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(_manifest_json(made, output)))
+        click.echo(json_of(_manifest_json(data_manifest, output)))
     else:
-        _print(made, output)
+        _print(data_manifest, output)
 
 
 def schema_of(data: Path, name: str | None) -> Schema | None:
@@ -102,39 +102,45 @@ def print_notes(notes: tuple[str, ...]) -> None:
         say(note, err=True)
 
 
-def _manifest_json(made: DatasetManifest, output: Path | None) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "root": made.root,
-        "files": len(made.files),
-        "bytes": made.files.nbytes,
-        "read": made.read,
-        "kept": made.kept,
-        "skipped": [list(pair) for pair in made.skipped],
+def _manifest_json(data_manifest: DatasetManifest, output: Path | None) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "root": data_manifest.root,
+        "files": len(data_manifest.files),
+        "bytes": data_manifest.files.nbytes,
+        "read": data_manifest.read,
+        "kept": data_manifest.kept,
+        "skipped": [list(pair) for pair in data_manifest.skipped],
         "output": None if output is None else str(output),
     }
-    if made.samples is not None:
-        said["samples"] = {
-            "schema": made.samples.schema,
-            "digest": made.samples.digest,
-            "read": len(made.samples.rows),
-            "unread": dict(made.samples.unread),
+    if data_manifest.samples is not None:
+        record["samples"] = {
+            "schema": data_manifest.samples.schema,
+            "digest": data_manifest.samples.digest,
+            "read": len(data_manifest.samples.rows),
+            "unread": dict(data_manifest.samples.unread),
         }
-    return said
+    return record
 
 
-def _print(made: DatasetManifest, output: Path | None) -> None:
+def _print(data_manifest: DatasetManifest, output: Path | None) -> None:
     from datacheck.report.words import format_bytes
 
-    say(f"root {made.root}")
+    say(f"root {data_manifest.root}")
     say(
-        f"{len(made.files):,} files, {format_bytes(made.files.nbytes)}: {made.read:,} read, "
-        f"{made.kept:,} unchanged"
+        f"{len(data_manifest.files):,} files, {format_bytes(data_manifest.files.nbytes)}: {data_manifest.read:,} read, "
+        f"{data_manifest.kept:,} unchanged"
     )
-    if made.samples is not None:
-        told = f", {len(made.samples.unread):,} cannot be made" if made.samples.unread else ""
-        say(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")
-    if made.skipped:
-        path, reason = made.skipped[0]
-        say(f"{len(made.skipped):,} names are not in it, such as {path}: {reason}")
+    if data_manifest.samples is not None:
+        unread_text = (
+            f", {len(data_manifest.samples.unread):,} cannot be made"
+            if data_manifest.samples.unread
+            else ""
+        )
+        say(
+            f"{len(data_manifest.samples.rows):,} samples of schema {data_manifest.samples.schema}{unread_text}"
+        )
+    if data_manifest.skipped:
+        path, reason = data_manifest.skipped[0]
+        say(f"{len(data_manifest.skipped):,} names are not in it, such as {path}: {reason}")
     if output is not None:
         say(f"written to {output}")

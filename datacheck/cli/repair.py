@@ -33,9 +33,9 @@ def repair(pipeline: str, **options: Any) -> None:
     from datacheck.report.progress import progress_bar
 
     with progress_bar() as progress:
-        found = repair_caches(pipeline, progress=progress, **options)
-    for one in found:
-        say(*repair_lines(one))
+        repaired_caches = repair_caches(pipeline, progress=progress, **options)
+    for cache in repaired_caches:
+        say(*repair_lines(cache))
 
 
 def repair_lines(one: RepairedCache) -> Iterator[str]:

@@ -89,25 +89,27 @@ def capture(
 
     if output is not None:
         _check_output(output)
-    found = _run(script, data=data, steps=steps, seconds=seconds, probe=False, quiet=output is None)
-    text = json.dumps(found["capture"], indent=1) + "\n"
+    result = _run(
+        script, data=data, steps=steps, seconds=seconds, probe=False, quiet=output is None
+    )
+    text = json.dumps(result["capture"], indent=1) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:
         outputs.write_output(
             output, text.encode(), _CAPTURE, outputs.begins_with(_HEAD), mode=0o644
         )
-        say(*_summary(output, found))
-    _check_ended(found["seen"], "captured")
+        say(*_summary(output, result))
+    _check_ended(result["seen"], "captured")
 
 
-def _check_ended(seen: Mapping[str, Any], done: str) -> None:
+def _check_ended(observation: Mapping[str, Any], verb: str) -> None:
     """Raise if the script failed: its state then is not its normal state."""
     from datacheck.errors import UsageError
 
-    if seen["code"]:
+    if observation["code"]:
         msg = (
-            f"the script ended with exit code {seen['code']}; it was {done} as it was then. Mend "
+            f"the script ended with exit code {observation['code']}; it was {verb} as it was then. Mend "
             f"it first."
         )
         raise UsageError(msg)
@@ -170,23 +172,23 @@ def check(
         )
         raise UsageError(msg)
     quiet = shape == "json" or print_fix
-    found = _run(
+    result = _run(
         script, data=data, steps=steps, seconds=seconds, probe=probe, quiet=quiet, loader=loader
     )
-    rows = judge(found["capture"], profile, found["seen"])
+    rows = judge(result["capture"], profile, result["seen"])
     risks = sum(row.state == "risk" for row in rows)
     if shape == "json":
-        said = {
+        document = {
             "profile": profile,
             "risks": risks,
             "rows": [row.as_json() for row in rows],
-            **found,
+            **result,
         }
-        click.echo(json.dumps(said, indent=1))
+        click.echo(json.dumps(document, indent=1))
     else:
-        lines = _fixes(rows) if print_fix else _table(rows, profile, found["seen"])
+        lines = _fixes(rows) if print_fix else _table(rows, profile, result["seen"])
         say(*lines)
-    _check_ended(found["seen"], "judged")
+    _check_ended(result["seen"], "judged")
     if risks:
         ctx.exit(1)
     if any(row.state == "unknown" for row in rows):
@@ -220,33 +222,33 @@ def _check_output(path: Path) -> None:
     outputs.check_output(path, _CAPTURE, outputs.begins_with(_HEAD))
 
 
-def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
+def _summary(output: Path, result: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
     from datacheck.repro.hardware import unowned
 
-    said = found["capture"]
+    captured = result["capture"]
     counts = {
-        name: len(said[name])
+        name: len(captured[name])
         for name in ("packages", "native", "code")
-        if "missing" not in said[name]
+        if "missing" not in captured[name]
     }
     words = {
         "packages": ("package", "packages"),
         "native": ("compiled library", "compiled libraries"),
         "code": ("file of code", "files of code"),
     }
-    seconds = sum(said["process"]["volatile"]["seconds"].values())
+    seconds = sum(captured["process"]["volatile"]["seconds"].values())
     counted = ", ".join(f"{count:,} {words[name][count != 1]}" for name, count in counts.items())
     yield clean(
-        f"{output}: {counted}, as it was {found['seen']['stopped']}; it took {seconds:.1f} s"
+        f"{output}: {counted}, as it was {result['seen']['stopped']}; it took {seconds:.1f} s"
     )
-    own = list(unowned(said["native"])) if "native" in counts else []
+    own = list(unowned(captured["native"])) if "native" in counts else []
     if own:
         yield clean(f"of no package: {', '.join(own)}")
     yield from (
-        clean(f"not there: {name}: {said[name]['missing']}")
-        for name in said
-        if "missing" in said[name]
+        clean(f"not there: {name}: {captured[name]['missing']}")
+        for name in captured
+        if "missing" in captured[name]
     )
 
 
@@ -261,11 +263,11 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
         out = Path(folder, "found.json")
-        asked = json.dumps({"loader": None, **request, "out": str(out)})
+        request_json = json.dumps({"loader": None, **request, "out": str(out)})
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, *child_command("inner"), asked, *words],
+                [*python, *child_command("inner"), request_json, *words],
                 env=own_environment(),
                 check=False,
                 timeout=limit,
@@ -277,17 +279,17 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         except subprocess.TimeoutExpired as error:
             msg = f"the script could not be looked at: it did not answer within {limit:.0f} s"
             raise UsageError(msg) from error
-        died = f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
+        exit_text = (
+            f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
+        )
         if not out.is_file():
-            msg = (
-                f"the process could not be looked at: it ended with {died} before it said anything"
-            )
+            msg = f"the process could not be looked at: it ended with {exit_text} before it said anything"
             raise UsageError(msg)
-        found: dict[str, Any] = json.loads(out.read_bytes())
+        result: dict[str, Any] = json.loads(out.read_bytes())
         # the result was written before the probes ran, which may end the process
-        if request["probe"] and run.returncode != found["seen"]["code"] & 0xFF:
-            found["seen"]["died"] = died
-        return found
+        if request["probe"] and run.returncode != result["seen"]["code"] & 0xFF:
+            result["seen"]["died"] = exit_text
+        return result
 
 
 def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -325,16 +327,16 @@ def own_environment() -> dict[str, str]:
     from datacheck.cli.main import OWN_VARIABLES
 
     try:
-        given = {
+        initial_names = {
             part.partition(b"=")[0].decode()
             for part in Path("/proc/self/environ").read_bytes().split(b"\0")
         }
     except (OSError, UnicodeDecodeError):
-        given = set()
+        initial_names = set()
     own = {
         name
         for name, value in OWN_VARIABLES.items()
-        if name not in given and os.environ.get(name) == value
+        if name not in initial_names and os.environ.get(name) == value
     }
     return {name: value for name, value in os.environ.items() if name not in own}
 
@@ -342,14 +344,14 @@ def own_environment() -> dict[str, str]:
 # ------------------------------------------------------------------------------------------ text
 
 
-def _table(rows: Sequence[CheckRow], profile: str, seen: dict[str, Any]) -> Iterator[str]:
+def _table(rows: Sequence[CheckRow], profile: str, observation: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
 
     counts = {
         state: sum(row.state == state for row in rows)
         for state in ("risk", "unknown", "note", "ok")
     }
-    yield f"profile {profile} · judged {seen['stopped']}"
+    yield f"profile {profile} · judged {observation['stopped']}"
     yield ""
     for row in rows:
         if row.state == "ok":
@@ -358,9 +360,9 @@ def _table(rows: Sequence[CheckRow], profile: str, seen: dict[str, Any]) -> Iter
         if row.why:
             yield clean(f"        {row.why}", spaces=True)
         fixes = [("before Python starts", row.shell), ("in the script", row.python), ("", row.do)]
-        for where, line in fixes if row.state != "unknown" else []:
+        for place, line in fixes if row.state != "unknown" else []:
             if line:
-                yield clean(f"   fix  {line}{f'    ({where})' if where else ''}", spaces=True)
+                yield clean(f"   fix  {line}{f'    ({place})' if place else ''}", spaces=True)
     fine = [clean(f"{row.name} = {row.value}") for row in rows if row.state == "ok"]
     if fine:
         yield f"ok      {'; '.join(fine)}"
@@ -392,5 +394,7 @@ def _fixes(rows: Sequence[CheckRow]) -> Iterator[str]:
         if any(f"{name}." in line for line in lines)
     )
     yield from lines
-    left = [f"# {row.name}: {row.do}" for row in risks if row.do and not (row.shell or row.python)]
-    yield from (clean(line) for line in left)
+    manual_fixes = [
+        f"# {row.name}: {row.do}" for row in risks if row.do and not (row.shell or row.python)
+    ]
+    yield from (clean(line) for line in manual_fixes)

@@ -81,57 +81,59 @@ def bisect(
         training = TrainingCommand(
             python, words, own_environment(), steps, seconds, Path(folder), switches
         )
-        found = bisect(
+        bisection = bisect(
             training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True)
         )
-    show(found.as_json(), _bisection_lines(found), form)
-    if found.code:
-        ctx.exit(found.code)
+    show(bisection.as_json(), _bisection_lines(bisection), form)
+    if bisection.code:
+        ctx.exit(bisection.code)
 
 
-def _bisection_lines(found: Bisection) -> Iterator[str]:
-    asked, made = found.steps
-    few = f" of {asked:,} asked for" if made < asked else ""
-    yield _headline(found)
+def _bisection_lines(bisection: Bisection) -> Iterator[str]:
+    requested, completed = bisection.steps
+    few = f" of {requested:,} asked for" if completed < requested else ""
+    yield _headline(bisection)
     yield ""
     yield (
-        f"{made:,} steps{few}, counted from 0; the training as it is was run {found.repeats} times"
+        f"{completed:,} steps{few}, counted from 0; the training as it is was run {bisection.repeats} times"
     )
-    if found.noise is not None:
-        where = f"step {found.noise.step:,}, {found.noise.column}"
-        yield f"it differs from itself at {where}, in {_pairs(found.noise)}: {found.noise.said}"
+    if bisection.noise is not None:
+        position = f"step {bisection.noise.step:,}, {bisection.noise.column}"
+        yield f"it differs from itself at {position}, in {_pairs(bisection.noise)}: {bisection.noise.said}"
     yield ""
-    for row in found.rows:
+    for row in bisection.rows:
         yield from _effect_lines(row)
 
 
-def _headline(found: Bisection) -> str:
-    top = found.rows[0] if found.rows else None
-    if found.noise is not None:
-        steady = [row.name for row in found.rows if row.state == "steady"]
+def _headline(bisection: Bisection) -> str:
+    top = bisection.rows[0] if bisection.rows else None
+    if bisection.noise is not None:
+        steady = [row.name for row in bisection.rows if row.state == "steady"]
         with_it = f"; it does not with {', or with '.join(steady)}" if steady else ""
-        return f"not deterministic by itself: two runs part at step {found.noise.step:,}{with_it}"
+        return (
+            f"not deterministic by itself: two runs part at step {bisection.noise.step:,}{with_it}"
+        )
     if top is not None and top.state == "sometimes":
         return f"{top.name} parts in {_pairs(top)}: is the training random by itself?"
     if top is not None and top.state == "parts":
         return f"{top.name} parts first: {_values(top)}, at step {top.step:,}"
-    if found.code:
+    if bisection.code:
         return "nothing that could be run parts; see what failed"
     return "nothing parts: no switch that was tried changes a bit of these steps"
 
 
 def _effect_lines(row: Effect) -> Iterator[str]:
-    where = (
+    position = (
         f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
     )
-    what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(
+    outcome = {"parts": position, "same": f"same, {row.compared:,} steps compared"}.get(
         row.state, row.state
     )
-    yield f"{row.name:<20}{_values(row):<28}{what}"
+    yield f"{row.name:<20}{_values(row):<28}{outcome}"
     counted = f"parts in {_pairs(row)}" if row.parted else ""
-    said = ": ".join(filter(None, (counted, row.said)))
-    if said:
-        yield f"    {said}"
+    detail = ": ".join(filter(None, (counted, row.said)))
+    if detail:
+        yield f"    {detail}"
 
 
 def _pairs(row: Effect) -> str:

@@ -30,9 +30,9 @@ class _WithRepeats(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
-            at = args.index("--")
-            ctx.meta[_REPEATS_KEY] = args[at + 1 :]
-            args = args[:at]
+            separator = args.index("--")
+            ctx.meta[_REPEATS_KEY] = args[separator + 1 :]
+            args = args[:separator]
         return super().parse_args(ctx, args)
 
 
@@ -73,10 +73,10 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
         raise click.UsageError(msg, ctx)
     from datacheck.repro.run_diff import diff_runs
 
-    found = diff_runs(*runs, ignore=ignore)
-    show(found.as_json(), run_diff_lines(found), form)
-    if found.code:
-        ctx.exit(found.code)
+    difference = diff_runs(*runs, ignore=ignore)
+    show(difference.as_json(), run_diff_lines(difference), form)
+    if difference.code:
+        ctx.exit(difference.code)
 
 
 def _diff_repeats(
@@ -84,11 +84,11 @@ def _diff_repeats(
 ) -> None:
     from datacheck.repro.noise import noise_floor
 
-    found = noise_floor(runs, b, ignore=ignore)
-    show(found.as_json(), _noise_lines(found), form)
-    if not found.enough:
+    noise = noise_floor(runs, b, ignore=ignore)
+    show(noise.as_json(), _noise_lines(noise), form)
+    if not noise.enough:
         ctx.exit(2)
-    if found.outside:
+    if noise.outside:
         ctx.exit(1)
 
 
@@ -113,8 +113,8 @@ def _run(run: RecordedRun) -> str:
 
     steps = max(run.steps.values())
     ranks = f", {len(run.traces)} of {run.world} ranks" if run.world > 1 else ""
-    first = began(run, min(run.traces))
-    since = f" from step {first:,} on" if first else ""
+    first_step = began(run, min(run.traces))
+    since = f" from step {first_step:,} on" if first_step else ""
     return f"{run.path}: {steps:,} steps{since}{ranks}"
 
 
@@ -122,8 +122,8 @@ def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
     from datacheck.repro.run_diff import short_pair
 
     if not section:
-        said = f"not compared: {section.unknown}" if section.unknown else "same"
-        yield f"{section.name:<16}{said}{f' ({section.note})' if section.note else ''}"
+        status = f"not compared: {section.unknown}" if section.unknown else "same"
+        yield f"{section.name:<16}{status}{f' ({section.note})' if section.note else ''}"
         return
     count = len(section.differences)
     if section.name == "step trace" and section.note:  # `_column_lines` lists its columns
@@ -131,19 +131,23 @@ def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
         return
     note = f": {section.note}" if section.note else ""
     yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"
-    for one in section.differences[:_SHOWN]:
-        yield f"    {one.name}: {', then '.join(short_pair(one))}"
+    for difference in section.differences[:_SHOWN]:
+        yield f"    {difference.name}: {', then '.join(short_pair(difference))}"
     if count > _SHOWN:
         yield f"    ... and {count - _SHOWN:,} more"
     if section.name == "data":
         yield "    datacheck diff of these data, or of manifests, names the files"
 
 
-def _column_lines(found: RunDiff) -> Iterator[str]:
+def _column_lines(difference: RunDiff) -> Iterator[str]:
     """Yield the step at which each column diverges, for the rank that diverges first."""
-    if found.column is None:
+    if difference.column is None:
         return
-    parting = next(one for one in found.divergences if one.rank == found.column.rank)
+    parting = next(
+        divergence
+        for divergence in difference.divergences
+        if divergence.rank == difference.column.rank
+    )
     yield ""
     yield "column          parts at"
     for column in parting.columns:
@@ -159,7 +163,7 @@ def _column_lines(found: RunDiff) -> Iterator[str]:
 
 
 def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
-    lines = [f"{whose}: {said}" for whose, all_said in warnings.items() for said in all_said]
+    lines = [f"{whose}: {message}" for whose, messages in warnings.items() for message in messages]
     if lines:
         yield ""
     yield from (f"warning  {line}" for line in lines[:_WARNINGS])
@@ -170,26 +174,26 @@ def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------ repeats
 
 
-def _noise_lines(found: Noise) -> Iterator[str]:
-    yield found.headline
+def _noise_lines(noise: Noise) -> Iterator[str]:
+    yield noise.headline
     yield ""
-    for i, run in enumerate(found.runs[:_METRICS], 1):
+    for i, run in enumerate(noise.runs[:_METRICS], 1):
         yield f"A{i}  {_run(run)}"
-    yield f"B   {_run(found.b)}"
-    if found.final:
+    yield f"B   {_run(noise.b)}"
+    if noise.final:
         yield ""
         yield f"{'last value':<24}{'lowest A':>14}{'highest A':>14}{'B':>14}"
-    for spread in found.final[:_METRICS]:
-        within = [one for one in found.each if one.name == spread.name]
-        inside = sum(one.inside for one in within)
+    for spread in noise.final[:_METRICS]:
+        within = [evaluation for evaluation in noise.each if evaluation.name == spread.name]
+        inside = sum(evaluation.inside for evaluation in within)
         every = f", {inside} of {len(within)} evaluations inside" if within else ""
-        where = "inside" if spread.inside else "outside"
+        verdict = "inside" if spread.inside else "outside"
         yield (
-            f"{spread.name:<24}{_figures(spread)}  {where if spread.enough else 'not known'}{every}"
+            f"{spread.name:<24}{_figures(spread)}  {verdict if spread.enough else 'not known'}{every}"
         )
-    if len(found.final) > _METRICS:
-        yield f"... and {len(found.final) - _METRICS:,} more"
-    yield from _warning_lines(found.warnings)
+    if len(noise.final) > _METRICS:
+        yield f"... and {len(noise.final) - _METRICS:,} more"
+    yield from _warning_lines(noise.warnings)
 
 
 def _figures(spread: MetricRange) -> str:

@@ -121,9 +121,9 @@ def baseline(
     request = Rescore(
         run, reference=reference, paths=[] if chosen is None else paths_of(chosen, schema)
     )
-    made, findings, samples, notes = baseline_of(request, reason, chosen)
-    fsops.write_file(output, made, mode=0o666)
+    baseline_bytes, findings, samples, notes = baseline_of(request, reason, chosen)
+    fsops.write_file(output, baseline_bytes, mode=0o666)
     for note in notes:
         say(note, err=True)
-    said = f"{pluralize(findings, 'finding')} of {pluralize(samples, 'sample')}"
-    say(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")
+    summary = f"{pluralize(findings, 'finding')} of {pluralize(samples, 'sample')}"
+    say(f"{output}: {summary}. Use it: datacheck scan DATA --baseline {output}")

@@ -34,15 +34,15 @@ def explain(rule: str, lang: str) -> None:
     """Say what RULE (DC201, or its name length-unit) checks, why it matters, when it is wrong and what to do."""
     from datacheck.rules import catalogue
 
-    known = catalogue()
-    found = [r for r in known.values() if rule.lower() in {r.code.lower(), r.name}]
-    if not found:
+    rules_by_code = catalogue()
+    matches = [r for r in rules_by_code.values() if rule.lower() in {r.code.lower(), r.name}]
+    if not matches:
         msg = (
             f"no rule is called {rule!r}{_suggestion(rule) or '.'} datacheck rules lists all "
-            f"{len(known)}."
+            f"{len(rules_by_code)}."
         )
         raise UsageError(msg)
-    _print_page(found[0], lang)
+    _print_page(matches[0], lang)
 
 
 def _print_page(rule: Rule, lang: str) -> None:
@@ -71,11 +71,15 @@ def _print_page(rule: Rule, lang: str) -> None:
     if lang == "zh" and why:
         click.echo(f"{why}; this is the English one.", err=True)
     hint = f"English: datacheck explain {rule.code}" if chosen == "zh" else "" if why else hint
-    shown = page if page and chosen == "zh" else english(rule)
-    said = "\n".join(
-        [plain(rule, shown, _width()), *_command_lines(rule, chosen), *(["", hint] if hint else [])]
+    shown_page = page if page and chosen == "zh" else english(rule)
+    text = "\n".join(
+        [
+            plain(rule, shown_page, _width()),
+            *_command_lines(rule, chosen),
+            *(["", hint] if hint else []),
+        ]
     )
-    click.echo(sayable(Text(said), encoding).plain)
+    click.echo(sayable(Text(text), encoding).plain)
 
 
 _COMMAND_WORDS = {
@@ -135,13 +139,15 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     from datacheck.rules.overview import rule_entries
     from datacheck.scan import schema_for
 
-    found = rule_entries(family, role, None if schema is None else schema_for(Path(schema), schema))
+    entries = rule_entries(
+        family, role, None if schema is None else schema_for(Path(schema), schema)
+    )
     if form == "json":
-        click.echo(_json(found))
+        click.echo(_json(entries))
         return
-    for entry in found:
+    for entry in entries:
         say(*_lines(entry, _width()))
-    click.echo(f"\n{len(found)} rules; datacheck explain CODE says more.")
+    click.echo(f"\n{len(entries)} rules; datacheck explain CODE says more.")
 
 
 def _lines(entry: RuleEntry, width: int) -> list[str]:
@@ -151,18 +157,18 @@ def _lines(entry: RuleEntry, width: int) -> list[str]:
     rule = entry.rule
     deep = "" if entry.depth == "numeric" else f" [{entry.depth}]"
     head = f"{rule.code}  {rule.severity.value:<7}  {rule.name:<26}  "
-    what = textwrap.shorten(
+    description = textwrap.shorten(
         first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …"
     )
     # wrapped by cells, because field names may be in any language
     runs = wrapped(entry.runs, width - 18) if entry.runs else []
     return [
-        head + what,
+        head + description,
         *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs)),
     ]
 
 
-def _json(found: Sequence[RuleEntry]) -> str:
+def _json(entries: Sequence[RuleEntry]) -> str:
     import json
 
-    return json.dumps([entry.as_dict() for entry in found], indent=2, ensure_ascii=False)
+    return json.dumps([entry.as_dict() for entry in entries], indent=2, ensure_ascii=False)

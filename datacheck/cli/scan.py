@@ -199,8 +199,8 @@ def scan(
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  returns False on errors
-    drawn = previews and there and options["loader"] is None
+    data_exists = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  returns False on errors
+    drawn = previews and data_exists and options["loader"] is None
     with (
         PreviewProcess(options["data"], options["roots"])
         if drawn
@@ -221,9 +221,9 @@ def _run(data: Path | None, schema: str | None, loader: str | None, **options: A
     if loader is not None:
         of_loader["split"] = of_loader["split"] or ""
         return scan_loader(loader, schema, data, **of_loader, **options)
-    given = [name for name, value in of_loader.items() if value is not None]
-    if given:
-        msg = f"--{given[0].replace('_', '-')} goes with --loader MODULE:FUNCTION"
+    loader_options = [name for name, value in of_loader.items() if value is not None]
+    if loader_options:
+        msg = f"--{loader_options[0].replace('_', '-')} goes with --loader MODULE:FUNCTION"
         raise UsageError(msg)
     if data is None:
         msg = "name the data to scan, a folder or a file, or a loader: --loader MODULE:FUNCTION"

@@ -24,13 +24,13 @@ def check(file: Path) -> None:
     from datacheck.rules.selection import choose_rules
     from datacheck.scan import schema_for
 
-    found = schema_for(file, file)
-    choices = choose_rules(found, rules_for(found))
+    file_schema = schema_for(file, file)
+    choices = choose_rules(file_schema, rules_for(file_schema))
     running = sum(choice.verdict is None for choice in choices)
     off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
-    fields = pluralize(len(found.fields), "field")
+    fields = pluralize(len(file_schema.fields), "field")
     say(
-        f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules "
+        f"{file}: schema {file_schema.name} is well formed: {fields}, {running} of {len(choices)} rules "
         f"run"
         f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"
     )

@@ -68,18 +68,18 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
 
-    def made(report: Report, kept: PreviousRun) -> tuple[int, bytes, Callable[[], None]]:
-        said = b"" if badge is None else _badge(report)
+    def made(report: Report, previous_run: PreviousRun) -> tuple[int, bytes, Callable[[], None]]:
+        badge_bytes = b"" if badge is None else _badge(report)
         return (
             report.exit_code,
-            said,
-            _printing(report, kept, form, page=Path(report.folder, PAGE).is_file()),
+            badge_bytes,
+            _printing(report, previous_run, form, page=Path(report.folder, PAGE).is_file()),
         )
 
-    code, said, put = finished(folder, made)
+    code, badge_bytes, print_report = finished(folder, made)
     if badge is not None:
-        _write_badge(badge, said)
-    put()
+        _write_badge(badge, badge_bytes)
+    print_report()
     return code
 
 
@@ -94,18 +94,18 @@ def _printing(
         from datacheck.report.text import report_printer
 
         return partial(_print_and_write, report_printer(report, page=page), b"")
-    made = _bytes(report, rows, form)
+    output = _bytes(report, rows, form)
     return partial(
         _print_and_write,
-        lambda: sys.stdout.buffer.write(made),
+        lambda: sys.stdout.buffer.write(output),
         _summary(report) if form == "github" else b"",
     )
 
 
-def _print_and_write(printed: Callable[[], Any], summary: bytes) -> None:
+def _print_and_write(print_report: Callable[[], Any], summary: bytes) -> None:
     # the reader has closed the pipe; the exit code is still the report's
     with contextlib.suppress(BrokenPipeError):
-        printed()
+        print_report()
     if summary:
         with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(summary)
@@ -122,8 +122,8 @@ def _result_json(report: Report) -> dict[str, Any]:
 
     from datacheck.report.ci import result_bytes
 
-    said: dict[str, Any] = orjson.loads(result_bytes(report.folder))
-    return said
+    result: dict[str, Any] = orjson.loads(result_bytes(report.folder))
+    return result
 
 
 def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
@@ -151,12 +151,16 @@ def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
 
 def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
     """Return the file of each example; none for a loader, whose files are unknown."""
-    wanted = {key for finding in [*report.findings, *report.suppressed] for key in finding.examples}
-    if not wanted or not rows.listing.entries:
+    example_keys = {
+        key for finding in [*report.findings, *report.suppressed] for key in finding.examples
+    }
+    if not example_keys or not rows.listing.entries:
         return {}
     root = Path(rows.listing.root).absolute()
     files = rows.table.files
-    return {key: root / files[row] for row, key in enumerate(rows.table.keys) if key in wanted}
+    return {
+        key: root / files[row] for row, key in enumerate(rows.table.keys) if key in example_keys
+    }
 
 
 def _write_badge(path: Path, data: bytes) -> None:

@@ -99,36 +99,44 @@ def split(
         raise UsageError(msg)
     fit = len(rows)
     with reading(data):
-        rows, said, unlisted = _listable(rows, chosen)
+        rows, entries, unlisted = _listable(rows, chosen)
         names = units(rows, by, chosen)
         unit = merged_units(rows, names)
-        found = assign_splits(names, unit, shares, seed)
+        assigned = assign_splits(names, unit, shares, seed)
     lists = {
-        name: [s for s, to_ in zip(said, found, strict=True) if to_ == name]
+        name: [
+            s for s, assigned_split in zip(entries, assigned, strict=True) if assigned_split == name
+        ]
         for name, p in shares.items()
         if p
     }
     paths = write_lists(to, lists)
     groups = {
-        name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name})
+        name: len(
+            {
+                u
+                for u, assigned_split in zip(unit.tolist(), assigned, strict=True)
+                if assigned_split == name
+            }
+        )
         for name in lists
     }
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
-        many = pluralize(len(lists[name]), "sample")
-        of = pluralize(groups[name], "group")
-        say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
-    if left := len(table) - fit:
+        sample_text = pluralize(len(lists[name]), "sample")
+        group_text = pluralize(groups[name], "group")
+        say(f"{path}: {sample_text} ({share:.1%}) of {group_text} by {by}")
+    if unfit_count := len(table) - fit:
         say(
-            f"{pluralize(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in "
+            f"{pluralize(unfit_count, 'sample')} not fit for training {'is' if unfit_count == 1 else 'are'} in "
             f"no list"
         )
     if unlisted:
-        many = (
+        sample_text = (
             f"{pluralize(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in "
             f"no list"
         )
-        say(f"{many} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
+        say(f"{sample_text} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
 
 
 def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
@@ -141,19 +149,19 @@ def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
 
     from datacheck.scan.split import can_be_listed, list_lines
 
-    said = list_lines(rows, schema)
-    listable = np.array([can_be_listed(one) for one in said], dtype=bool)
+    entries = list_lines(rows, schema)
+    listable = np.array([can_be_listed(entry) for entry in entries], dtype=bool)
     if listable.all():
-        return rows, said, []
+        return rows, entries, []
     if not listable.any():
         msg = (
-            f"{shortened(repr(said[0]), _NAME)}: {_UNLISTED}, and none of the samples has "
+            f"{shortened(repr(entries[0]), _NAME)}: {_UNLISTED}, and none of the samples has "
             f"another. Rename the files."
         )
         raise UsageError(msg)
     good = np.flatnonzero(listable)
     bad = np.flatnonzero(~listable)
-    return rows.take(good), [said[row] for row in good], [said[row] for row in bad]
+    return rows.take(good), [entries[row] for row in good], [entries[row] for row in bad]
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:

@@ -108,10 +108,10 @@ def _headless(path: Path) -> bool:
     """Report caches that have lost their manifest; no other check finds them."""
     from datacheck.cache.find import find_without_manifest
 
-    found = list(find_without_manifest(path))
-    for folder in found:
+    folders = list(find_without_manifest(path))
+    for folder in folders:
         say(f"{folder}: its manifest is gone, though it lies where a finished cache does")
-    return bool(found)
+    return bool(folders)
 
 
 def _damaged(

@@ -68,17 +68,17 @@ def view(
     from datacheck.report.sample_page import log_to_rerun, write_view
     from datacheck.runtime import folders
 
-    said = _sample_view(key, run, data, schema, roots)
-    for note in said.pop("notes", []):
+    sample_view = _sample_view(key, run, data, schema, roots)
+    for note in sample_view.pop("notes", []):
         say(note, err=True)
     if rerun:
-        log_to_rerun(said, out)
+        log_to_rerun(sample_view, out)
         say(str(out) if out else "shown in Rerun")
         return
     if out is None:
         folders.check_own(_PAGE.parent, ", or name a file: --out FILE")
     path = out or _PAGE
-    write_view(path, said)
+    write_view(path, sample_view)
     say(str(path))
     if show:
         _open(path)

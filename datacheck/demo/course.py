@@ -117,8 +117,8 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
     with _timed(course, "write"):
         synth.write(system, data, seed=seed)
         planted = faults.plant(system, data, seed=seed)
-    written = [f for f in data.rglob("*") if f.is_file()]
-    course.files, course.nbytes = len(written), sum(f.stat().st_size for f in written)
+    files = [f for f in data.rglob("*") if f.is_file()]
+    course.files, course.nbytes = len(files), sum(f.stat().st_size for f in files)
     with _timed(course, "scan"):
         runs = _scans(system, folder)
         course.answers = _answers(planted, runs)
@@ -126,9 +126,9 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
         # Plant the faults that show only against an earlier scan, and scan again.
         if later:
             spare = [key for p in planted for key in (*p.keys, *p.others)]
-            planted += (again := faults.plant(system, data, later, seed=seed, spare=spare))
+            planted += (replanted := faults.plant(system, data, later, seed=seed, spare=spare))
             runs = _scans(system, folder)
-            course.answers += _answers(again, runs)
+            course.answers += _answers(replanted, runs)
     course.samples = _total_counts(runs)
     course.others = _unexplained(planted, runs)
     course.crashes = [
@@ -157,9 +157,11 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
     request = Request(data, output=folder / "scan", command=f"scan {data}")
     runs = []
     for name in names:
-        asked = request if name is None else replace(request, output=folder / "scan" / name)
+        schema_request = (
+            request if name is None else replace(request, output=folder / "scan" / name)
+        )
         with PreviewProcess(data, {}) as preview_process:
-            runs.append(run := run_scan(schema_for(data, name), asked))
+            runs.append(run := run_scan(schema_for(data, name), schema_request))
             write_page(run, drawn=preview_process.write(run))
     return runs
 
@@ -171,26 +173,26 @@ def _failing_keys(run: ScanRun) -> list[tuple[Finding, set[str]]]:
 
 
 def _answers(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[FaultAnswer]:
-    said = [pair for run in runs for pair in _failing_keys(run)]
+    failing = [pair for run in runs for pair in _failing_keys(run)]
     answers = []
     for fault in planted:
-        hits = [f for f, keys in said if f.code == fault.code and keys.issuperset(fault.keys)]
+        hits = [f for f, keys in failing if f.code == fault.code and keys.issuperset(fault.keys)]
         answers.append(FaultAnswer(fault, bool(hits), hits[0].severity.value if hits else ""))
     return answers
 
 
 def _unexplained(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[tuple[str, str, str]]:
     explained: dict[str, set[str]] = {}
-    whole = {p.code for p in planted if not p.keys}
+    unkeyed = {p.code for p in planted if not p.keys}
     for fault in planted:
         explained.setdefault(fault.code, set()).update(fault.keys, fault.others)
-    found = []
+    unexplained = []
     for finding, keys in (pair for run in runs for pair in _failing_keys(run)):
-        rest = keys - explained.get(finding.code, set())
-        if finding.code not in whole and (rest or not keys):
-            about = f"{min(rest)}: " if rest else ""
-            found.append((finding.severity.value, finding.code, about + finding.message))
-    return found
+        unexplained_keys = keys - explained.get(finding.code, set())
+        if finding.code not in unkeyed and (unexplained_keys or not keys):
+            about = f"{min(unexplained_keys)}: " if unexplained_keys else ""
+            unexplained.append((finding.severity.value, finding.code, about + finding.message))
+    return unexplained
 
 
 def _total_counts(runs: Sequence[ScanRun]) -> dict[str, int]:
@@ -211,12 +213,14 @@ def _broken(runs: Sequence[ScanRun]) -> set[str]:
 def _build_caches(system: str, folder: Path, run: ScanRun) -> CacheResult:
     built = build(PIPELINES.get(system, system), folder / "data", folder / "cache", run=run)
     return CacheResult(
-        splits=tuple(one.split for one in built),
-        train=Path(next((one.path for one in built if one.split == "train"), built[0].path)),
-        samples=sum(one.samples for one in built),
-        usable=sum(one.valid for one in built),
-        nbytes=sum(one.nbytes for one in built),
-        problems=tuple(f"{one.split}: {problem}" for one in built for problem in verify(one.path)),
+        splits=tuple(cache.split for cache in built),
+        train=Path(next((cache.path for cache in built if cache.split == "train"), built[0].path)),
+        samples=sum(cache.samples for cache in built),
+        usable=sum(cache.valid for cache in built),
+        nbytes=sum(cache.nbytes for cache in built),
+        problems=tuple(
+            f"{cache.split}: {problem}" for cache in built for problem in verify(cache.path)
+        ),
     )
 
 

@@ -103,9 +103,9 @@ def _hands(folder: Path) -> TrainingTask:
         image = torch.einsum("nij,nkj->nki", batch["camMat"], joints)
         pixels = image[..., :2] / image[..., 2:]
         # A crop around the wrist, scaled to the size of the hand.
-        seen = (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60
-        found = model(seen.flatten(1)).reshape(-1, 21, 3) / 10
-        return 1000 * (found - (joints - joints[:, :1])).norm(dim=-1).mean()
+        projected = (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60
+        predicted = model(projected.flatten(1)).reshape(-1, 21, 3) / 10
+        return 1000 * (predicted - (joints - joints[:, :1])).norm(dim=-1).mean()
 
     return TrainingTask(
         "21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm"
@@ -118,9 +118,9 @@ def _scenes(folder: Path) -> TrainingTask:
 
     def loss(batch: Batch) -> torch.Tensor:
         xyz = batch["xyz"] - batch["xyz"].mean(dim=1, keepdim=True)
-        seen = torch.cat([xyz / 3, batch["rgb"] / 255 - 0.5, batch["normal"]], dim=-1)
+        features = torch.cat([xyz / 3, batch["rgb"] / 255 - 0.5, batch["normal"]], dim=-1)
         labels = batch["semantic"].long().flatten()
-        return nn.functional.cross_entropy(model(seen).flatten(0, 1), labels, ignore_index=-100)
+        return nn.functional.cross_entropy(model(features).flatten(0, 1), labels, ignore_index=-100)
 
     return TrainingTask(
         "place, colour, normal of a point to its class",
@@ -141,10 +141,10 @@ def _demos(folder: Path) -> TrainingTask:
         place, joints, fingers = (batch[name] for name in fields[:3])
         speed = torch.diff(place, dim=1) * 20  # m/s
         turning = torch.diff(joints, dim=1)[..., :3] * 20
-        seen = torch.cat(
+        features = torch.cat(
             [place[:, 1:], speed * 5, joints[:, 1:], turning, 25 * fingers[:, 1:]], dim=-1
         )
-        return nn.functional.mse_loss(model(seen), batch["actions"][:, 1:])
+        return nn.functional.mse_loss(model(features), batch["actions"][:, 1:])
 
     return TrainingTask("motion of the arm to the action", model, loss, fields)
 

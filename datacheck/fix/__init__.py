@@ -191,12 +191,12 @@ def fix(
             unclear=(*plan.unclear, *(why for _, why in sorted(failed.items()))),
         )
         edits = plan.edits
-        left = _still_failing(
+        still_failing = _still_failing(
             run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress
         )
-        if left and len(left) == len(edits):
-            raise _no_effect(code, left)
-        copied += _copy(run, staged, {}, link=link, only=left)[0]
+        if still_failing and len(still_failing) == len(edits):
+            raise _no_effect(code, still_failing)
+        copied += _copy(run, staged, {}, link=link, only=still_failing)[0]
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.as_storage_error(error, target) from error
@@ -205,7 +205,12 @@ def fix(
         folders.remove_tree(mended)
     absent = tuple(sorted((_unlisted(run, target) | dict(dropped)).items()))
     return Repaired(
-        target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, absent
+        target,
+        tuple(sorted(set(edits) - still_failing)),
+        copied,
+        tuple(sorted(still_failing)),
+        plan.unclear,
+        absent,
     )
 
 
@@ -233,38 +238,38 @@ def _still_failing(
     results = staged.with_suffix(".run")
     try:
         request = replace(request, output=results, level=run.report.run.get("level", "numeric"))
-        again = run_scan(run.schema, request, progress)
+        rescan = run_scan(run.schema, request, progress)
     finally:
         folders.remove_tree(results)
     rows_failing = [
-        row for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()
+        row for f in rescan.report.findings if f.code == repair.code for row in f.rows.tolist()
     ]
     failing = {
-        again.table.files[row]
+        rescan.table.files[row]
         for row in rows_failing
-        if plan.keys is None or again.table.keys[row] in plan.keys
+        if plan.keys is None or rescan.table.keys[row] in plan.keys
     }
     edited = {shortened(path, PLACE): path for path in plan.edits} if rows_failing else {}
     # The row of a list's line without a file has that missing file's path; its note names the list.
-    for note in again.work.notes if rows_failing else ():
+    for note in rescan.work.notes if rows_failing else ():
         if note.code == repair.code and note.missing and note.about.get("list") in edited:
             failing.add(edited[note.about["list"]])
     if not repair.renumbers:
         fit = {key for key, valid in zip(run.table.keys, run.valid.tolist(), strict=True) if valid}
-        if not fit <= set(again.table.keys):
+        if not fit <= set(rescan.table.keys):
             failing |= set(plan.edits)
-        rows = zip(again.table.keys, again.table.files, again.valid.tolist(), strict=True)
+        rows = zip(rescan.table.keys, rescan.table.files, rescan.valid.tolist(), strict=True)
         failing |= {file for key, file, valid in rows if key in fit and not valid}
-    left = failing & set(plan.edits)
-    for path in left:
+    ineffective = failing & set(plan.edits)
+    for path in ineffective:
         for name in (path, path + REJECTED):
             if (name == path or name not in run.listing.by_path) and os.path.lexists(staged / name):
                 (staged / name).unlink()
-    return left
+    return ineffective
 
 
-def _no_effect(code: str, left: Iterable[str]) -> UsageError:
-    files = sorted(left)
+def _no_effect(code: str, paths: Iterable[str]) -> UsageError:
+    files = sorted(paths)
     more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
     return UsageError(
         f"{files[0]}{more}: {code} still fails once repaired, or samples that were fit no longer "
@@ -275,10 +280,10 @@ def _no_effect(code: str, left: Iterable[str]) -> UsageError:
 
 def _repair_of(code: str) -> Repair:
     if code not in repairs():
-        known = "; ".join(f"{r.code}: {r.what}" for r in repairs().values())
+        descriptions = "; ".join(f"{r.code}: {r.what}" for r in repairs().values())
         msg = (
             f"{code} has no repair that is safe; datacheck explain {code} says what to do. "
-            f"Repairs: {known}."
+            f"Repairs: {descriptions}."
         )
         raise UsageError(msg)
     return repairs()[code]
@@ -338,8 +343,8 @@ def _is_below(path: str, folders: Container[str]) -> bool:
 def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Write the repaired files below `mended`, in a child; return reasons of failures by path."""
     root = run.listing.root.absolute()
-    found = [run.listing.by_path[path] for path in sorted(edits)]
-    for entry in found:
+    entries = [run.listing.by_path[path] for path in sorted(edits)]
+    for entry in entries:
         (mended / entry.path).parent.mkdir(parents=True, exist_ok=True)
     tasks = (
         {
@@ -349,7 +354,7 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
             **vars(edits[entry.path]),
             "items": [{"path": entry.path, "nbytes": entry.size}],
         }
-        for entry in found
+        for entry in entries
     )
     roots = Roots(root, {})
     # Bytes on disk: a sparse file holds less than its size.
@@ -363,10 +368,10 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
         for outcome in outcomes:
             (item,) = outcome.task["items"]
             path = item["path"]
-            whys = [
+            reasons = [
                 _beyond_repair(path, death.how.strip().splitlines()[-1]) for death in outcome.deaths
             ]
-            failed.update((path, why) for why in [*whys, *outcome.payloads] if why)
+            failed.update((path, why) for why in [*reasons, *outcome.payloads] if why)
     return failed
 
 
@@ -391,14 +396,14 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
             raise StorageError(msg)
         (staged / path).parent.mkdir(parents=True, exist_ok=True)
         # Not `Path.is_file`, which raises where a name is too long.
-        made = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113
-        if there := [name for name in made if (staged / name).exists()]:
+        repaired = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113
+        if existing := [name for name in repaired if (staged / name).exists()]:
             failed[path] = (
-                f"{there[0]}: is in the data already, from an earlier repair. Move or rename the "
+                f"{existing[0]}: is in the data already, from an earlier repair. Move or rename the "
                 f"file."
             )
             continue
-        for name in made:
+        for name in repaired:
             fsops.rename(mended / name, staged / name)
     return failed
 
@@ -453,9 +458,9 @@ def _copied(source: File, goal: Path) -> None:
 
 def _link(source: File, goal: Path) -> None:
     """Make a hard link to an open file."""
-    with folders.open_folder(goal.parent) as held:
+    with folders.open_folder(goal.parent) as folder:
         # With a dir_fd Python calls linkat and follows /proc/self/fd to the file.
-        os.link(source, goal.name, dst_dir_fd=held)
+        os.link(source, goal.name, dst_dir_fd=folder)
 
 
 def _copy_file(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:

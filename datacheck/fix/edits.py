@@ -38,27 +38,27 @@ _BOM = b"\xef\xbb\xbf"
 _LONGEST = 255  # bytes in a file name
 
 
-def _lists_plan(asked: Asked) -> Plan:
+def _lists_plan(request: Asked) -> Plan:
     """Plan to drop from each list the lines that name no file, and repeated lines but the first."""
-    lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
-    gone: dict[str, set[str]] = {}
-    for note in asked.run.work.notes:
+    lists = {shortened(path, PLACE): path for path in request.run.listing.by_path}
+    bad_lines: dict[str, set[str]] = {}
+    for note in request.run.work.notes:
         if note.code == LISTS.code and "list" in note.about:
-            lines = gone.setdefault(lists[note.about["list"]], set())
+            lines = bad_lines.setdefault(lists[note.about["list"]], set())
             lines.update([note.about["line"]] if note.missing else [])
-    if not gone:
+    if not bad_lines:
         msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
         raise UsageError(msg)
-    records = sorted(path for path in gone if path.lower().endswith(RECORDS))
+    records = sorted(path for path in bad_lines if path.lower().endswith(RECORDS))
     unclear = tuple(
         f"{path}: only lists of lines are repaired. Let the preprocessing write it again."
         for path in records
     )
-    if len(records) == len(gone):
+    if len(records) == len(bad_lines):
         raise UsageError(unclear[0])
     edits = {
-        path: Edit("datacheck.fix.edits:without", sorted(gone[path]))
-        for path in gone.keys() - {*records}
+        path: Edit("datacheck.fix.edits:without", sorted(bad_lines[path]))
+        for path in bad_lines.keys() - {*records}
     }
     return Plan(edits, unclear)
 
@@ -69,20 +69,20 @@ def without(gone: list[str], source: File, goal: Path) -> None:
     # Universal newlines, as a scan splits the lines.
     with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:
         lines = [line.strip() for line in text]
-    kept = [
+    kept_lines = [
         line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out
     ]
-    goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    goal.write_text("".join(f"{line}\n" for line in kept_lines), encoding="utf-8")
 
 
-def _lines_plan(asked: Asked) -> Plan:
+def _lines_plan(request: Asked) -> Plan:
     """Plan to keep the readable lines, without byte order mark, and to move the others.
 
     They go into FILE.rejected next to the repaired file.
     """
-    table = asked.run.table
+    table = request.run.table
     bad: dict[str, set[int]] = {}
-    for finding in asked.findings:
+    for finding in request.findings:
         for row in finding.rows.tolist():
             numbers = bad.setdefault(table.files[row], set())
             if table.status[row] == UNREADABLE:
@@ -127,21 +127,23 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
     Raises:
         UsageError: the name of FILE.rejected would be too long.
     """
-    gone = set(bad)
-    if gone and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
+    bad_numbers = set(bad)
+    if bad_numbers and len(os.fsencode(goal.name + REJECTED)) > _LONGEST:
         msg = (
             f"{source}: its name is too long for a copy with {REJECTED} behind it. Rename the file."
         )
         raise UsageError(msg)
-    with ExitStack() as held:
-        lines = held.enter_context(source.open("rb"))
-        good = held.enter_context(goal.open("wb"))
+    with ExitStack() as open_files:
+        lines = open_files.enter_context(source.open("rb"))
+        good = open_files.enter_context(goal.open("wb"))
         rejected = (
-            held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
+            open_files.enter_context(goal.with_name(goal.name + REJECTED).open("wb"))
+            if bad_numbers
+            else good
         )
         for number, line in enumerate(lines):
             text = line.removeprefix(_BOM) if number == 0 else line
-            if number in gone:
+            if number in bad_numbers:
                 rejected.write(line.rstrip(b"\r\n") + b"\n")
             elif not text.isspace():
                 good.write(text.rstrip(b"\r\n") + b"\n")
@@ -161,58 +163,66 @@ _FULL = 255.0
 StatsUpdate = tuple[StatsSpec, dict[str, Any]]  # location in the file, correct values
 
 
-def _statistics_plan(asked: Asked) -> Plan:
+def _statistics_plan(request: Asked) -> Plan:
     files: dict[str, list[StatsUpdate]] = {}
-    for finding in asked.findings:
-        stats = _stats_of(asked, finding)
+    for finding in request.findings:
+        stats = _stats_of(request, finding)
         path = stats.file or ""
-        if path not in asked.run.listing.by_path or not path.lower().endswith(".json"):
+        if path not in request.run.listing.by_path or not path.lower().endswith(".json"):
             msg = (
                 f"{finding.id}: {path} is no JSON file below the data folder. Write it again "
                 f"from result.json."
             )
             raise UsageError(msg)
-        colour = asked.run.schema.fields[finding.fields[0]].role == "color"
+        colour = request.run.schema.fields[finding.fields[0]].role == "color"
         files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
-    said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
+    updates = {
+        path: [[stats.at, values] for stats, values in file_stats]
+        for path, file_stats in files.items()
+    }
     return Plan(
-        {path: Edit("datacheck.fix.edits:write_statistics", found) for path, found in said.items()}
+        {
+            path: Edit("datacheck.fix.edits:write_statistics", file_stats)
+            for path, file_stats in updates.items()
+        }
     )
 
 
-def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
-    stats = asked.run.schema.for_split(finding.split).fields[finding.fields[0]].stats
+def _stats_of(request: Asked, finding: Finding) -> StatsSpec:
+    stats = request.run.schema.for_split(finding.split).fields[finding.fields[0]].stats
     if stats is None or stats.file is None:
-        said = ", ".join(
+        statistics = ", ".join(
             f"{name}: {[float(f'{v:.6g}') for v in values]}"
             for name, values in finding.measured.items()
         )
-        msg = f"{finding.id}: these statistics stand in the schema itself. Write there: {said}"
+        msg = (
+            f"{finding.id}: these statistics stand in the schema itself. Write there: {statistics}"
+        )
         raise UsageError(msg)
     return stats
 
 
-def _in_unit(found: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dict[str, Any]:
+def _in_unit(measured: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dict[str, Any]:
     """Return the statistics; colours 0..255 as 0..1 where the file stores them like that."""
     stored = [value for values in (stats.mean, stats.max) for value in values]
-    scale = _FULL if colour and stored and max(stored) <= 1 < max(found["max"]) else 1.0
-    return {name: (np.array(values) / scale).tolist() for name, values in found.items()}
+    scale = _FULL if colour and stored and max(stored) <= 1 < max(measured["max"]) else 1.0
+    return {name: (np.array(values) / scale).tolist() for name, values in measured.items()}
 
 
 def write_statistics(found: list[list[Any]], source: File, goal: Path) -> None:
     """Write a JSON file with these statistics in their places."""
-    held = json.loads(source.read_bytes())
-    for at, values in found:
-        place, names = stored_at(held, at)
+    document = json.loads(source.read_bytes())
+    for location, values in found:
+        place, names = stored_at(document, location)
         for name, key in names.items():
             # `place` comes from json.loads, so it is a dict.
             place[key] = _reshaped(values[name], place[key])  # type: ignore[index]
-    goal.write_text(json.dumps(held, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    goal.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _reshaped(values: list[float], before: Any) -> Any:
+def _reshaped(values: list[float], stored_value: Any) -> Any:
     """Return the numbers in the shape that the file has, flat where its count differs."""
-    shape = np.shape(before)
+    shape = np.shape(stored_value)
     return (
         np.array(values).reshape(shape).tolist() if int(np.prod(shape)) == len(values) else values
     )
@@ -247,34 +257,34 @@ class _Spot:
     factor: float
 
 
-def _scaling_plan(asked: Asked) -> Plan:
+def _scaling_plan(request: Asked) -> Plan:
     """Return the plan that multiplies values; findings without a clear factor are left to the user.
 
     Raises:
         UsageError: no finding has a clear factor.
     """
     spots: dict[str, list[_Spot]] = {}
-    table = asked.run.table
+    table = request.run.table
     unclear = list[str]()
     keys = set[str]()
-    odd = set[str]()
-    for finding in asked.findings:
+    unsupported = set[str]()
+    for finding in request.findings:
         try:
-            factor = _factor(asked, finding)
+            factor = _factor(request, finding)
         except UsageError as error:
             unclear.append(str(error))
             continue
         rows = finding.rows.tolist()
-        odd.update(
+        unsupported.update(
             path
             for path in (table.files[row] for row in rows)
             if not path.lower().endswith(_SUPPORTED)
         )
-        rows = [row for row in rows if table.files[row] not in odd]
+        rows = [row for row in rows if table.files[row] not in unsupported]
         keys.update(table.keys[row] for row in rows)
         for name in finding.fields[:1]:
             for row in rows:
-                schema = asked.schema.for_split(table.splits[row])
+                schema = request.schema.for_split(table.splits[row])
                 path = table.files[row]
                 inner = table.inner[row].strip("/")
                 spots.setdefault(path, []).append(
@@ -284,10 +294,10 @@ def _scaling_plan(asked: Asked) -> Plan:
         f"values are repaired in {', '.join(_SUPPORTED)} only. Convert the file, or declare its "
         f"unit."
     )
-    unclear += [f"{path}: {only}" for path in sorted(odd)]
+    unclear += [f"{path}: {only}" for path in sorted(unsupported)]
     if not spots and not unclear:
         msg = (
-            f"{', '.join(finding.id for finding in asked.findings)}: names no samples whose "
+            f"{', '.join(finding.id for finding in request.findings)}: names no samples whose "
             f"values could be repaired"
         )
         raise UsageError(msg)
@@ -297,21 +307,21 @@ def _scaling_plan(asked: Asked) -> Plan:
         )
     edits = {
         path: Edit(
-            "datacheck.fix.edits:write_values", [vars(spot) for spot in dict.fromkeys(found)]
+            "datacheck.fix.edits:write_values", [vars(spot) for spot in dict.fromkeys(file_spots)]
         )
-        for path, found in spots.items()
+        for path, file_spots in spots.items()
     }
     return Plan(edits, tuple(unclear), frozenset(keys))
 
 
-def _factor(asked: Asked, finding: Finding) -> float:
+def _factor(request: Asked, finding: Finding) -> float:
     """Return the factor that the user gives, or that of the cause.
 
     Raises:
         UsageError: there is none, because the cause is unknown or not clear.
     """
     cause = finding.cause
-    factor = asked.scale or (
+    factor = request.scale or (
         cause.factor if cause and cause.kind and not cause.alternatives else None
     )
     if factor and math.isfinite(factor):
@@ -324,9 +334,9 @@ def _factor(asked: Asked, finding: Finding) -> float:
             f"--scale 0.001"
         )
     else:
-        ways = ", ".join(cause.alternatives)
+        causes = ", ".join(cause.alternatives)
         msg = (
-            f"{finding.id}: these fit: {ways}; and so may others. Find out which, and say it: "
+            f"{finding.id}: these fit: {causes}; and so may others. Find out which, and say it: "
             f"--scale 0.001"
         )
     raise UsageError(msg)
@@ -344,15 +354,17 @@ def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: fl
         raise UsageError(msg)
     if schema.columns:
         return _Spot("", parse_columns(schema.columns)[name], None, factor)
-    at = spec.at if spec.at is not None else field
-    array = at[1:] if at.startswith("/") else f"{inner}/{at}" if inner else at
+    location = spec.at if spec.at is not None else field
+    array = (
+        location[1:] if location.startswith("/") else f"{inner}/{location}" if inner else location
+    )
     row = int(key[-12:]) if schema.samples.each == "row" else None
     return _Spot(array, columns, row, factor)
 
 
 def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     """Write a file with the values of these spots multiplied."""
-    spots = [_Spot(**one) for one in said]
+    spots = [_Spot(**record) for record in said]
     suffix = source.suffix.lower()
     if suffix in {".h5", ".hdf5"}:
         shutil.copyfile(source, goal)
@@ -367,9 +379,9 @@ def write_values(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     with closing(open_container(source)) as container:
         values = {name: container.read(name) for name in container.names()}
     scaled: dict[str, Array] = {}
-    held = partial(_array_name, values)
-    for spot in _distinct(spots, held):
-        name = held(spot.name)
+    stored_name = partial(_array_name, values)
+    for spot in _distinct(spots, stored_name):
+        name = stored_name(spot.name)
         scaled[name] = values[name] = _multiplied(np.asarray(values[name]), spot, keep=False)
     # As an open file: for a path numpy appends a suffix that it misses.
     with goal.open("wb") as file:
@@ -396,16 +408,16 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
     Raises:
         UsageError: two spots overlap without being equal.
     """
-    found: dict[Hashable, dict[int | None, list[_Spot]]] = {}
-    kept: list[_Spot] = []
+    by_array: dict[Hashable, dict[int | None, list[_Spot]]] = {}
+    distinct: list[_Spot] = []
     for spot in spots:
-        rows = found.setdefault(stored(spot.name), {})
-        others = (
+        rows = by_array.setdefault(stored(spot.name), {})
+        candidates = (
             chain.from_iterable(rows.values())
             if spot.row is None
             else [*rows.get(spot.row, ()), *rows.get(None, ())]
         )
-        shared = [other for other in others if _overlap(spot, other)]
+        shared = [other for other in candidates if _overlap(spot, other)]
         if any(
             (other.row, other.columns, other.factor) != (spot.row, spot.columns, spot.factor)
             for other in shared
@@ -416,16 +428,16 @@ def _distinct(spots: Iterable[_Spot], stored: Callable[[str], Hashable]) -> list
             )
             raise UsageError(msg)
         if not shared:
-            kept.append(spot)
+            distinct.append(spot)
         rows.setdefault(spot.row, []).append(spot)
-    return kept
+    return distinct
 
 
-def _overlap(one: _Spot, other: _Spot) -> bool:
+def _overlap(spot: _Spot, other: _Spot) -> bool:
     """Tell whether two spots of one array have columns in common."""
-    if one.columns is None or other.columns is None:
+    if spot.columns is None or other.columns is None:
         return True
-    return one.columns[0] < other.columns[1] and other.columns[0] < one.columns[1]
+    return spot.columns[0] < other.columns[1] and other.columns[0] < spot.columns[1]
 
 
 def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> None:
@@ -436,13 +448,13 @@ def _write_npy(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
         np.save(file, scaled[_ONLY_ARRAY])
         return
     with source.open("rb") as stored:
-        first = np.lib.format.read_magic(stored) == (1, 0)
-        (np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0)(
+        version_1 = np.lib.format.read_magic(stored) == (1, 0)
+        (np.lib.format.read_array_header_1_0 if version_1 else np.lib.format.read_array_header_2_0)(
             stored
         )
-        whole = _with_values(unpickle_whole(stored.read()), scaled)
+        content = _with_values(unpickle_whole(stored.read()), scaled)
     boxed = np.empty((), dtype=object)
-    boxed[()] = whole
+    boxed[()] = content
     np.save(file, boxed, allow_pickle=True)
 
 
@@ -452,14 +464,14 @@ def _is_part(name: str) -> UsageError:
     )
 
 
-def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
+def _with_values(content: Any, scaled: Mapping[str, Array]) -> Any:
     """Return the content of a pickle with these arrays replaced and all else unchanged.
 
     Raises:
         UsageError: one of the names is no array of a mapping.
     """
     for name, values in scaled.items():
-        place, key = _place_of(whole, name)
+        place, key = _place_of(content, name)
         if isinstance(place[key], np.ndarray | list):
             place[key] = values if isinstance(place[key], np.ndarray) else values.tolist()
         else:
@@ -468,14 +480,14 @@ def _with_values(whole: Any, scaled: Mapping[str, Array]) -> Any:
                 f"mappings are repaired."
             )
             raise UsageError(msg)
-    return whole
+    return content
 
 
-def _place_of(whole: Any, name: str) -> tuple[dict[Any, Any], Any]:
+def _place_of(content: Any, name: str) -> tuple[dict[Any, Any], Any]:
     """Return the mapping that holds the value `name`, as ``outer/inner``, and its key there."""
-    for key, value in whole.items() if isinstance(whole, dict) else ():
+    for key, value in content.items() if isinstance(content, dict) else ():
         if str(key) == name:
-            return whole, key
+            return content, key
         if isinstance(value, dict) and name.startswith(f"{key}/"):
             return _place_of(value, name[len(str(key)) + 1 :])
     msg = f"{name}: no entry of a mapping in the pickle. Mend the values where they are written."
@@ -486,22 +498,22 @@ def _write_npz(file: BinaryIO, source: File, scaled: Mapping[str, Array]) -> Non
     """Write an .npz with these arrays replaced; its other members are copied, arrays or not."""
     with (
         source.open("rb") as stored,
-        zipfile.ZipFile(stored) as before,
-        zipfile.ZipFile(file, "w") as after,
+        zipfile.ZipFile(stored) as source_zip,
+        zipfile.ZipFile(file, "w") as target_zip,
     ):
-        members = {member.filename.removesuffix(".npy") for member in before.infolist()}
+        members = {member.filename.removesuffix(".npy") for member in source_zip.infolist()}
         if part := next((name for name in scaled if name not in members), None):
             raise _is_part(part)
-        for member in before.infolist():
+        for member in source_zip.infolist():
             values = scaled.get(member.filename.removesuffix(".npy"))
-            written = zipfile.ZipInfo(member.filename, member.date_time)
-            written.compress_type = member.compress_type
-            with after.open(written, "w", force_zip64=True) as out:
+            target_info = zipfile.ZipInfo(member.filename, member.date_time)
+            target_info.compress_type = member.compress_type
+            with target_zip.open(target_info, "w", force_zip64=True) as out:
                 if values is not None:
                     np.lib.format.write_array(out, values, allow_pickle=False)
                     continue
-                with before.open(member) as held:
-                    shutil.copyfileobj(held, out)
+                with source_zip.open(member) as member_file:
+                    shutil.copyfileobj(member_file, out)
 
 
 def _is_pickled(source: File) -> bool:
@@ -521,15 +533,19 @@ def _multiplied(values: Array, spot: _Spot, *, keep: bool) -> Array:
         hold all of them.
     """
     if values.dtype.kind != "f":
-        whole = values.dtype.kind in "iu" and spot.row is None and spot.columns is None
-        most = max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0)))) if whole else 0
-        if keep or not whole or most > _FLOAT64:
+        whole_integers = values.dtype.kind in "iu" and spot.row is None and spot.columns is None
+        largest = (
+            max(abs(int(values.max(initial=0))), abs(int(values.min(initial=0))))
+            if whole_integers
+            else 0
+        )
+        if keep or not whole_integers or largest > _FLOAT64:
             msg = (
                 f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write "
                 f"the file again."
             )
             raise UsageError(msg)
-        values = values.astype(np.float32 if most <= _FLOAT32 else np.float64)
+        values = values.astype(np.float32 if largest <= _FLOAT32 else np.float64)
     out = values.copy()
     view = out if spot.row is None else out[spot.row : spot.row + 1]
     view = view if spot.columns is None else view[..., spot.columns[0] : spot.columns[1]]

@@ -128,15 +128,15 @@ class ArrowColumns(Container):
         if not groups or start >= stop:
             return self.read_rows(name, 0, 1)[:0] if self._rows else self._empty(kind, leaf)
         with wrap_errors(name):
-            first = int(self._stops[groups[0]])
+            group_start = int(self._stops[groups[0]])
             stream = self._streams.pop(name, None)
-            if stream is None or not stream.leads_to(start, first):
+            if stream is None or not stream.leads_to(start, group_start):
                 stream = _ColumnStream(
-                    self._batches(name, range(groups[0], len(self._stops) - 1)), first
+                    self._batches(name, range(groups[0], len(self._stops) - 1)), group_start
                 )
             parts = stream.rows(start, stop)
             if stream.stop < stop:
-                msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
+                msg = f"{stop - group_start:,} rows are declared, {stream.stop - group_start:,} are there"
                 raise FormatError(msg)
             # A later call that reads on need not read its row group from the beginning.
             if stop < self._rows:
@@ -187,18 +187,18 @@ class ArrowColumns(Container):
             with wrap_errors(name):
                 row = _values(self._pa, self._first(name, group), 0, self._nbytes)
             return row if isinstance(row, np.ndarray) else None
-        first = self.read_rows(name, 0, 1)
+        first_row = self.read_rows(name, 0, 1)
         # A copy, because a view would keep the whole row group in memory.
-        first = first.copy() if isinstance(first, np.ndarray) else first
-        if not isinstance(first, np.ndarray):
+        first_row = first_row.copy() if isinstance(first_row, np.ndarray) else first_row
+        if not isinstance(first_row, np.ndarray):
             return None
         groups = range(len(self._stops) - 1)
         with wrap_errors(name):
             even = all(
-                _is_uniform(self._pa, rows, first.shape[1:], self._nbytes)
+                _is_uniform(self._pa, rows, first_row.shape[1:], self._nbytes)
                 for rows in self._batches(name, groups)
             )
-        return first if even else None
+        return first_row if even else None
 
 
 class ByteCounter:
@@ -215,10 +215,14 @@ class ByteCounter:
 
     def add(self, column: Any) -> int:
         """Add a batch and return the bytes of all batches."""
-        found = {_buffer_ids(one): one for one in _dictionaries(self._pa, column)}
-        known = sum(one.nbytes for key, one in found.items() if key in self._last)
-        self._last = found
-        self._total += column.nbytes - known
+        dictionaries = {
+            _buffer_ids(dictionary): dictionary for dictionary in _dictionaries(self._pa, column)
+        }
+        repeated_bytes = sum(
+            dictionary.nbytes for key, dictionary in dictionaries.items() if key in self._last
+        )
+        self._last = dictionaries
+        self._total += column.nbytes - repeated_bytes
         return self._total
 
 
@@ -257,16 +261,16 @@ class _ColumnStream:
 
     def rows(self, start: int, stop: int) -> list[Any]:
         """Return rows [start, stop) in pieces, fewer where the column ends earlier."""
-        found: list[Any] = []
+        pieces: list[Any] = []
         while True:
             if self._last is not None and self.stop > start:
                 begin = self.stop - len(self._last)
                 offset = max(0, start - begin)
-                found.append(
+                pieces.append(
                     self._last.slice(offset, max(0, min(stop, self.stop) - begin - offset))
                 )
             if self.stop >= stop or (batch := next(self._batches, None)) is None:
-                return found
+                return pieces
             self._last, self.stop = batch, self.stop + len(batch)
 
 
@@ -285,7 +289,7 @@ def _holds_bytes(pa: Any, kind: Any) -> bool:
     is_ = pa.types
     if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
         return True
-    return any(_holds_bytes(pa, kind.field(place).type) for place in range(kind.num_fields))
+    return any(_holds_bytes(pa, kind.field(index).type) for index in range(kind.num_fields))
 
 
 def _is_list(pa: Any, kind: Any) -> bool:
@@ -361,13 +365,13 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
     widths = _widths(pa, rows.dictionary)
     size = 0
     for start in range(0, len(rows) if len(widths) else 0, _PIECE):
-        at = rows.indices.slice(start, _PIECE).fill_null(0).to_numpy(zero_copy_only=False)
-        size += int(widths[at].sum())
+        indices = rows.indices.slice(start, _PIECE).fill_null(0).to_numpy(zero_copy_only=False)
+        size += int(widths[indices].sum())
     check_expansion(size, stored, "entries of a dictionary")
     return rows.dictionary_decode()
 
 
-def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
+def _values(pa: Any, rows: Any, first_entry: int, stored: int) -> Any:
     """Return an Arrow array as numbers with one axis per level of lists, else as JSON."""
     rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
     if rows.null_count and pa.types.is_floating(rows.type):
@@ -376,14 +380,16 @@ def _values(pa: Any, rows: Any, first: int, stored: int) -> Any:
         rows = rows.fill_null("")
     if rows.null_count:
         empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
-        msg = f"entry {first + empty:,} is empty (null)"
+        msg = f"entry {first_entry + empty:,} is empty (null)"
         raise FormatError(msg)
     if _is_number(pa, rows.type):
         return _numbers(pa, rows)
     if not _is_list(pa, rows.type):
         return rows.to_pylist()
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
-    before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
+    before = (
+        first_entry * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
+    )
     inner = _values(pa, rows.flatten(), before, stored)
     if isinstance(inner, np.ndarray) and (
         not len(lengths) or int(lengths.min()) == int(lengths.max())

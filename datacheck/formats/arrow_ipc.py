@@ -59,38 +59,42 @@ class _FlatbufferTable:
 
     def place(self, field: int) -> int:
         """Return the offset of a field, 0 where it is absent."""
-        at = 4 + 2 * field
-        step = self.number("<H", self._fields + at) if at < self.number("<H", self._fields) else 0
+        slot = 4 + 2 * field
+        step = (
+            self.number("<H", self._fields + slot) if slot < self.number("<H", self._fields) else 0
+        )
         return self._at + step if step else 0
 
     def value(self, field: int, form: str) -> int:
-        at = self.place(field)
-        return self.number(form, at) if at else 0
+        offset = self.place(field)
+        return self.number(form, offset) if offset else 0
 
     def table(self, field: int) -> _FlatbufferTable:
-        at = self.place(field)
-        return _FlatbufferTable(self._data, at + self.number("<I", at))
+        offset = self.place(field)
+        return _FlatbufferTable(self._data, offset + self.number("<I", offset))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """Yield the pairs of 64-bit integers in a list."""
-        for place in self._structures(field, 16):
-            yield self.number("<q", place), self.number("<q", place + 8)
+        for offset in self._structures(field, 16):
+            yield self.number("<q", offset), self.number("<q", offset + 8)
 
     def blocks(self, field: int) -> list[_Block]:
         """Return the offsets of the messages that a footer lists."""
         return [
             (
-                begin := self.number("<q", at),
-                body := begin + self.number("<i", at + 8),
-                body + self.number("<q", at + 16),
+                begin := self.number("<q", offset),
+                body := begin + self.number("<i", offset + 8),
+                body + self.number("<q", offset + 16),
             )
-            for at in self._structures(field, 24)
+            for offset in self._structures(field, 24)
         ]
 
     def _structures(self, field: int, size: int) -> Iterable[int]:
-        at = self.place(field)
-        at += self.number("<I", at) if at else 0
-        return range(at + 4, at + 4 + size * self.number("<I", at), size) if at else ()
+        offset = self.place(field)
+        offset += self.number("<I", offset) if offset else 0
+        return (
+            range(offset + 4, offset + 4 + size * self.number("<I", offset), size) if offset else ()
+        )
 
 
 class _Message(NamedTuple):
@@ -100,21 +104,21 @@ class _Message(NamedTuple):
     end: int
 
 
-def _message(data: Any, at: int, name: str) -> _Message | None:
-    """Return the message at byte `at`, None at the end of the stream.
+def _message(data: Any, position: int, name: str) -> _Message | None:
+    """Return the message at byte `position`, None at the end of the stream.
 
     Raises:
         FormatError: it is cut short, or damaged.
     """
-    word = bytes(data[at : at + 8])
-    start = at + (8 if word[:4] == _NEXT else 4)  # Arrow before 0.15 wrote no mark
+    word = bytes(data[position : position + 8])
+    start = position + (8 if word[:4] == _NEXT else 4)  # Arrow before 0.15 wrote no mark
     size = int.from_bytes(word[4:] if word[:4] == _NEXT else word[:4], "little", signed=True)
-    if not word or (size == 0 and len(word) >= start - at):
+    if not word or (size == 0 and len(word) >= start - position):
         return None
     body = start + size
     if size < 8 or len(word) < 8 or body > len(data):
         msg = (
-            f"{name} at byte {at:,}: a description of {size:,} bytes, "
+            f"{name} at byte {position:,}: a description of {size:,} bytes, "
             f"{max(0, len(data) - start):,} are left"
         )
         raise FormatError(msg)
@@ -125,7 +129,7 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
     length = root.value(3, "<q")
     if length < 0 or body + length > len(data):
         msg = (
-            f"{name} at byte {at:,} has {length:,} bytes, {len(data) - body:,} are left: the "
+            f"{name} at byte {position:,} has {length:,} bytes, {len(data) - body:,} are left: the "
             f"file is cut short"
         )
         raise FormatError(msg)
@@ -134,21 +138,21 @@ def _message(data: Any, at: int, name: str) -> _Message | None:
         batch = root.table(2) if kind == _BATCH else root.table(2).table(1)
         rows = batch.value(0, "<q")
         packed = bool(batch.place(3))
-        whole = 0
+        unpacked_bytes = 0
         for offset, taken in batch.pairs(2):
             if offset < 0 or taken < 0 or offset + taken > length:
                 msg = (
-                    f"{name} at byte {at:,}: a buffer of {taken:,} bytes from byte {offset:,}, "
+                    f"{name} at byte {position:,}: a buffer of {taken:,} bytes from byte {offset:,}, "
                     f"of {length:,}"
                 )
                 raise FormatError(msg)
             unpacked = int.from_bytes(
                 bytes(data[body + offset : body + offset + 8]), "little", signed=True
             )
-            whole += max(taken, unpacked) if packed and taken >= 8 else taken
-        check_expansion(whole, len(data), name)
+            unpacked_bytes += max(taken, unpacked) if packed and taken >= 8 else taken
+        check_expansion(unpacked_bytes, len(data), name)
         if not 0 <= rows < _MOST_ROWS:
-            msg = f"{name} at byte {at:,} has {rows:,} rows"
+            msg = f"{name} at byte {position:,} has {rows:,} rows"
             raise FormatError(msg)
     return _Message(kind, rows, body, body + length)
 
@@ -173,14 +177,14 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
     root = _FlatbufferTable(foot, int.from_bytes(foot[:4], "little"))
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
         named = root.blocks(field)
-        found = blocks[kind]
-        if len(named) != len(found):
+        actual = blocks[kind]
+        if len(named) != len(actual):
             msg = (
-                f"its footer names {len(named):,} {what}, {len(found):,} are there: readers "
+                f"its footer names {len(named):,} {what}, {len(actual):,} are there: readers "
                 f"differ in what it holds"
             )
             raise FormatError(msg)
-        if (sorted(named) if kind == _DICTIONARY else named) != found:
+        if (sorted(named) if kind == _DICTIONARY else named) != actual:
             msg = (
                 f"its footer names other places than those of the {what}: readers differ in what "
                 f"it holds"
@@ -208,25 +212,27 @@ class _Arrow(ArrowColumns):
                 )
                 raise FormatError(msg)
             groups = list[int]()
-            at = start
+            position = start
             number = 0
             blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
             while (
-                message := _message(data, at, f"message {number:,}" if number else "the schema")
+                message := _message(
+                    data, position, f"message {number:,}" if number else "the schema"
+                )
             ) is not None:
                 if (message.kind == _SCHEMA) != (number == 0):
                     msg = "not a file of Arrow: it does not begin with a schema, or has several"
                     raise FormatError(msg)
                 groups += [message.rows] * (message.kind == _BATCH)
-                blocks.setdefault(message.kind, []).append((at, message.body, message.end))
-                at, number = message.end, number + 1
+                blocks.setdefault(message.kind, []).append((position, message.body, message.end))
+                position, number = message.end, number + 1
             if not number:
                 msg = "not a file of Arrow: no schema"
                 raise FormatError(msg)
-            self._stream = mapped.slice(start, at - start)
+            self._stream = mapped.slice(start, position - start)
             schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
             if start:
-                _check_footer(data, at, blocks)
+                _check_footer(data, position, blocks)
                 if self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
                     msg = (
                         "its footer declares other columns than its first message: readers "
@@ -238,8 +244,8 @@ class _Arrow(ArrowColumns):
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
         wanted = sorted(groups)
         counted = ByteCounter(self._pa)
-        place = list(self._types).index(name)
-        options = self._ipc.IpcReadOptions(included_fields=[place], use_threads=False)
+        column_index = list(self._types).index(name)
+        options = self._ipc.IpcReadOptions(included_fields=[column_index], use_threads=False)
         reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
         for number in range(wanted[-1] + 1 if wanted else 0):
             column = reader.read_next_batch().column(0)

@@ -114,13 +114,13 @@ def _by_suffix() -> dict[str, Format]:
 
 def format_of(name: str) -> Format | None:
     """Return the format that claims a file name, or None; opens nothing."""
-    known = _by_suffix()
+    by_suffix = _by_suffix()
     lowered = unnumbered(name.lower())
     # Try the longest suffix first.
     dot = lowered.find(".", lowered.rfind("/") + 1)
     while dot >= 0:
-        if lowered[dot:] in known:
-            return known[lowered[dot:]]
+        if lowered[dot:] in by_suffix:
+            return by_suffix[lowered[dot:]]
         dot = lowered.find(".", dot + 1)
     return None
 
@@ -144,39 +144,39 @@ def open_container(path: AnyPath, hint: Hint | None = None) -> Container:
         MissingDependencyError: the format's library is not installed; the message names the extra.
     """
     hint = hint or Hint()
-    found: Format | None = None
+    file_format: Format | None = None
     try:
         status = path.stat()
-        found = _format(path, status.st_mode)
-        if status.st_size < _POINTER_BYTES and not found.directory:
-            _check_placeholder(_head(path), found, status.st_size)
-        return found.open(path, hint)
+        file_format = _format(path, status.st_mode)
+        if status.st_size < _POINTER_BYTES and not file_format.directory:
+            _check_placeholder(_head(path), file_format, status.st_size)
+        return file_format.open(path, hint)
     except OSError as error:
         msg = error.strerror or str(error)
         raise FormatError(msg) from error
     except FormatError as error:
-        if error.code == "DC101" and path.is_file() and _is_page(found, _head(path)):
+        if error.code == "DC101" and path.is_file() and _is_page(file_format, _head(path)):
             raise FormatError(_PAGE_REASON, "DC102") from error
         raise
 
 
 def _format(path: AnyPath, mode: int) -> Format:
     if stat.S_ISDIR(mode):
-        found = next(
+        file_format = next(
             (f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None
         )
     elif stat.S_ISREG(mode):
-        found = format_of(path.name) or _by_content(path)
+        file_format = format_of(path.name) or _by_content(path)
     else:
         msg = "not a regular file (a device, a socket or a pipe)"
         raise FormatError(msg)
-    if found is None:
+    if file_format is None:
         msg = (
             f"no format reads {path.suffix or 'files without a suffix'}; known are "
             f"{', '.join(sorted(formats()))}"
         )
         raise FormatError(msg)
-    return found
+    return file_format
 
 
 def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Container:
@@ -198,9 +198,9 @@ def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Con
         raise
 
 
-def _is_page(found: Format | None, head: bytes) -> bool:
+def _is_page(file_format: Format | None, head: bytes) -> bool:
     """Return whether a file starts like an HTML page, or like XML unless its format is XML."""
-    pages = _PAGES[:2] if found is not None and found.name == "xml" else _PAGES
+    pages = _PAGES[:2] if file_format is not None and file_format.name == "xml" else _PAGES
     return head.lstrip().lower().startswith(pages)
 
 
@@ -209,18 +209,18 @@ _PAGE_REASON = (
 )
 
 
-def _check_placeholder(head: bytes, found: Format, size: int) -> None:
+def _check_placeholder(head: bytes, file_format: Format, size: int) -> None:
     """Refuse placeholders that some formats would read as data.
 
     Raises:
         FormatError: the file is empty (DC103), a Git LFS pointer (DC102), or a page in place of
             JSON lines (DC102).
     """
-    if size == 0 and not found.may_be_empty:
+    if size == 0 and not file_format.may_be_empty:
         msg = "the file is empty (0 bytes)"
         raise FormatError(msg, "DC103")
     check_pointer(head)
-    if found.name in {"jsonl", "lines"} and head.lstrip().lower().startswith(_PAGES):
+    if file_format.name in {"jsonl", "lines"} and head.lstrip().lower().startswith(_PAGES):
         raise FormatError(_PAGE_REASON, "DC102")
 
 
@@ -243,20 +243,20 @@ def check_lines(path: AnyPath) -> None:
             document over several lines in place of JSON lines (DC101), or it cannot be opened.
     """
     head = _head(path)
-    found = format_of(path.name)
+    file_format = format_of(path.name)
     check_pointer(head)
-    if found is None or found.name not in {"jsonl", "json"}:
+    if file_format is None or file_format.name not in {"jsonl", "json"}:
         return
     if head.lstrip().lower().startswith(_PAGES):
         raise FormatError(_PAGE_REASON, "DC102")
-    if found.name == "jsonl" and head.startswith(_WIDE_BOMS):
+    if file_format.name == "jsonl" and head.startswith(_WIDE_BOMS):
         msg = "text in UTF-16 or UTF-32: JSON lines are UTF-8; convert the file"
         raise FormatError(msg)
-    first, ended, _ = head.lstrip().partition(b"\n")
+    first_line, ended, _ = head.lstrip().partition(b"\n")
     if (
-        found.name == "jsonl"
+        file_format.name == "jsonl"
         and ended
-        and first.removeprefix(b"\xef\xbb\xbf").strip() in {b"[", b"{"}
+        and first_line.removeprefix(b"\xef\xbb\xbf").strip() in {b"[", b"{"}
     ):
         msg = (
             "one JSON document over several lines, not a value on each line: call it .json, or "
@@ -275,7 +275,9 @@ def _head(path: AnyPath, size: int = _HEAD_BYTES) -> bytes:
 
 def _by_content(path: AnyPath) -> Format | None:
     head = _head(path, HEAD_BYTES)
-    found = next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)
-    return found or next(
+    by_magic = next(
+        (f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None
+    )
+    return by_magic or next(
         (f for f in formats().values() if f.fits is not None and f.fits(head)), None
     )

@@ -44,7 +44,7 @@ class _JointTree:
 
     def of_kind(self, kind: str) -> list[int]:
         """Return the indices of the channels whose names end with `kind`."""
-        return [place for place, name in enumerate(self.channels) if name.lower().endswith(kind)]
+        return [index for index, name in enumerate(self.channels) if name.lower().endswith(kind)]
 
 
 def _parse(data: bytes, hint: Hint) -> Values:
@@ -54,7 +54,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
     if not lines or lines[0].split() != [b"HIERARCHY"]:
         msg = f"not a BVH file: it starts with {data[:16]!r}"
         raise FormatError(msg)
-    end = next((at for at, line in enumerate(lines) if line.split() == [b"MOTION"]), 0)
+    end = next((index for index, line in enumerate(lines) if line.split() == [b"MOTION"]), 0)
     if not end:
         msg = "a hierarchy without a MOTION line: the file is cut short"
         raise FormatError(msg)
@@ -110,28 +110,28 @@ def _parse_statement(
         named: the joint or end site that the next brace belongs to.
         number: line number, for messages.
     """
-    first = words[0].upper()
-    said = words[1:]
-    if first == "{" and named:
+    keyword = words[0].upper()
+    arguments = words[1:]
+    if keyword == "{" and named:
         open_.append(named.pop())
-    elif first == "}" and open_ and not named:
+    elif keyword == "}" and open_ and not named:
         open_.pop()
     elif (
-        first in {"ROOT", "JOINT", "END"}
-        and said
+        keyword in {"ROOT", "JOINT", "END"}
+        and arguments
         and not named
-        and bool(open_) == (first != "ROOT")
+        and bool(open_) == (keyword != "ROOT")
     ):
-        named.append(_joint_number(first, " ".join(said), skeleton, open_))
-    elif first in {"OFFSET", "CHANNELS"} and open_ and not named:
-        _parse_joint(first, said, skeleton, open_[-1], number)
+        named.append(_joint_number(keyword, " ".join(arguments), skeleton, open_))
+    elif keyword in {"OFFSET", "CHANNELS"} and open_ and not named:
+        _parse_joint(keyword, arguments, skeleton, open_[-1], number)
     else:
         _refuse(number, f"{' '.join(words)[:60]!r} stands where the hierarchy has no place for it")
 
 
-def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int]) -> int:
+def _joint_number(keyword: str, name: str, skeleton: _JointTree, open_: list[int]) -> int:
     """Return the number of a new joint, or the number of end sites."""
-    if first == "END":
+    if keyword == "END":
         return _END_SITE
     check_longest([name])  # the name of each of its channels contains it
     skeleton.joints.append(name)
@@ -140,11 +140,11 @@ def _joint_number(first: str, name: str, skeleton: _JointTree, open_: list[int])
 
 
 def _parse_joint(
-    first: str, said: list[str], skeleton: _JointTree, joint: int, number: int
+    keyword: str, arguments: list[str], skeleton: _JointTree, joint: int, number: int
 ) -> None:
     """Add the offset or the channels of a joint; the offset of an end site is only checked."""
-    if first == "OFFSET":
-        offset = numbers(" ".join(said).encode()).tolist()
+    if keyword == "OFFSET":
+        offset = numbers(" ".join(arguments).encode()).tolist()
         if len(offset) != 3:
             _refuse(number, f"an OFFSET of {len(offset):,} numbers; 3 are read")
         if joint not in {_END_SITE, len(skeleton.offsets)}:
@@ -154,17 +154,17 @@ def _parse_joint(
             )
         skeleton.offsets += [offset] * (joint != _END_SITE)
         return
-    count = said[:1]
-    names = said[1:]
-    once = len({name.lower() for name in names}) == len(names)
+    count = arguments[:1]
+    names = arguments[1:]
+    are_unique = len({name.lower() for name in names}) == len(names)
     if (
         joint == _END_SITE
         or count != [str(len(names))]
-        or not once
+        or not are_unique
         or not all(map(_CHANNEL.fullmatch, names))
     ):
         why = (
-            f"CHANNELS {' '.join(said)[:60]!r}; a number, and as many of Xposition to Zrotation, "
+            f"CHANNELS {' '.join(arguments)[:60]!r}; a number, and as many of Xposition to Zrotation, "
             f"each once, are read"
         )
         _refuse(number, why)
@@ -178,20 +178,20 @@ def _refuse(number: int, why: str) -> NoReturn:
 
 def _motion_header(lines: list[bytes]) -> tuple[int, float]:
     """Return the declared number of frames and seconds per frame, from the lines after MOTION."""
-    said = [line.decode("latin1") for line in lines] + ["", ""]
-    frames = _FRAMES.fullmatch(said[0])
-    frame_time = _FRAME_TIME.fullmatch(said[1])
+    texts = [line.decode("latin1") for line in lines] + ["", ""]
+    frames = _FRAMES.fullmatch(texts[0])
+    frame_time = _FRAME_TIME.fullmatch(texts[1])
     if frames is None or frame_time is None:
         msg = (
-            f"{said[0][:30]!r} and {said[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: "
+            f"{texts[0][:30]!r} and {texts[1][:30]!r} follow MOTION; 'Frames: N' and 'Frame Time: "
             f"SECONDS' are read"
         )
         raise FormatError(msg)
-    found = numbers(frame_time[1].encode("latin1"))
-    return int(frames[1]), float(found[0])
+    seconds = numbers(frame_time[1].encode("latin1"))
+    return int(frames[1]), float(seconds[0])
 
 
-def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array:
+def _motion(lines: list[bytes], frames: int, channels: int, first_line: int) -> Array:
     """Return the numbers of all frames, one line each.
 
     Shapes:
@@ -201,10 +201,12 @@ def _motion(lines: list[bytes], frames: int, channels: int, first: int) -> Array
         FormatError: there are more or fewer lines than declared, or a line has another number of
             columns.
     """
-    widths = [(number, len(line.split())) for number, line in enumerate(lines, first)]
-    found = sum(width > 0 for _, width in widths)
-    if found != frames:
-        msg = f"Frames of the header is not the number of motion lines: {frames:,} and {found:,}"
+    widths = [(number, len(line.split())) for number, line in enumerate(lines, first_line)]
+    line_count = sum(width > 0 for _, width in widths)
+    if line_count != frames:
+        msg = (
+            f"Frames of the header is not the number of motion lines: {frames:,} and {line_count:,}"
+        )
         raise FormatError(msg)
     for number, width in widths:
         if width not in {0, channels}:

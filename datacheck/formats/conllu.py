@@ -73,7 +73,7 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
         OSError: the file cannot be read.
     """
     chosen = None if wanted is None else set(wanted)
-    known = _FileCharacters(path)
+    file_characters = _FileCharacters(path)
     first = 0
     values = list[Any]()
     for number, (line, data) in enumerate(_sentences(path)):
@@ -85,7 +85,7 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
             if wanted and number > wanted[-1]:
                 return
             continue
-        values.append(_sentence(known, number, line, data))
+        values.append(_sentence(file_characters, number, line, data))
         if len(values) == _BATCH:
             yield first, values
             first = number + 1
@@ -141,72 +141,72 @@ class _FileCharacters:
 
     @cached_property
     def characters(self) -> set[str]:
-        found = set[str]()
+        all_characters = set[str]()
         decoder = codecs.getincrementaldecoder("utf-8")("ignore")
         with self._path.open("rb") as file:
             while data := file.read(_READ_BYTES):
-                found.update(decoder.decode(data))
-        return found
+                all_characters.update(decoder.decode(data))
+        return all_characters
 
 
-def _sentence(known: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
+def _sentence(file_characters: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
     """Return the record of a sentence, or a `FormatError`."""
-    behind = 0
+    line_offset = 0
     why = f"more than {_SENTENCE_BYTES >> 20} MiB long"
     if data is not None:
         try:
-            return _record(_text(known, data))
+            return _record(_text(file_characters, data))
         except _BrokenError as error:
-            behind, why = error.args
-    return FormatError(f"sentence {number + 1} (line {line + behind}): {why}", _CODE)
+            line_offset, why = error.args
+    return FormatError(f"sentence {number + 1} (line {line + line_offset}): {why}", _CODE)
 
 
-def _text(known: _FileCharacters, data: bytes) -> str:
+def _text(file_characters: _FileCharacters, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         why = f"byte {data[error.start]:#04x} is not UTF-8"
-        if meant := _as_cp1252(known, data):
+        if characters := _as_cp1252(file_characters, data):
             why += (
-                f"; read as cp1252 (Windows Latin-1) the sentence has {meant}, which other "
+                f"; read as cp1252 (Windows Latin-1) the sentence has {characters}, which other "
                 f"sentences here have, too"
             )
         raise _BrokenError(data.count(b"\n", 0, error.start), why) from error
 
 
-def _as_cp1252(known: _FileCharacters, data: bytes) -> str:
+def _as_cp1252(file_characters: _FileCharacters, data: bytes) -> str:
     """Return the non-ASCII characters of bytes in cp1252, if all occur in the file as UTF-8.
 
     Returns "" otherwise.
     """
     try:
-        found = {c for c in data.decode("cp1252") if not c.isascii()}
+        non_ascii = {c for c in data.decode("cp1252") if not c.isascii()}
     except UnicodeDecodeError:
         return ""
-    return " ".join(sorted(found)) if found <= known.characters else ""
+    return " ".join(sorted(non_ascii)) if non_ascii <= file_characters.characters else ""
 
 
 def _record(text: str) -> dict[str, Any]:
     record: dict[str, Any] = {}
     words: list[list[str]] = []
-    for place, line in enumerate(text.split("\n")):
+    for index, line in enumerate(text.split("\n")):
         line = line.removesuffix("\r")
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
             if equals and name.strip() in {"sent_id", "text"}:
                 record[name.strip()] = value.strip()
         elif line:
-            _add_word(words, line.split("\t"), place)
+            _add_word(words, line.split("\t"), index)
     if not words:
         raise _BrokenError(0, "no words")
-    record |= {name: [cells[place] for cells in words] for place, name in enumerate(_COLUMNS)}
+    record |= {name: [cells[index] for cells in words] for index, name in enumerate(_COLUMNS)}
     record["id"] = list(range(1, len(words) + 1))
     _number_heads(record)
     _check_tags(record)
     return record
 
 
-def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
+def _add_word(words: list[list[str]], cells: list[str], line_index: int) -> None:
     """Add the columns of a line if it is a word.
 
     Raises:
@@ -214,16 +214,16 @@ def _add_word(words: list[list[str]], cells: list[str], place: int) -> None:
     """
     if len(cells) != len(_COLUMNS):
         raise _BrokenError(
-            place, f"{len(cells)} columns, divided by tabs, where CoNLL-U has {len(_COLUMNS)}"
+            line_index, f"{len(cells)} columns, divided by tabs, where CoNLL-U has {len(_COLUMNS)}"
         )
     if _WORD.fullmatch(cells[0]) is not None:
         if int(cells[0]) != len(words) + 1:
             raise _BrokenError(
-                place, f"word {cells[0]} stands where word {len(words) + 1} should be"
+                line_index, f"word {cells[0]} stands where word {len(words) + 1} should be"
             )
         words.append(cells)
     elif _OTHER.fullmatch(cells[0]) is None:
-        raise _BrokenError(place, f"{cells[0][:20]!r} is no id: 3, 3-4 or 3.1")
+        raise _BrokenError(line_index, f"{cells[0][:20]!r} is no id: 3, 3-4 or 3.1")
 
 
 def _number_heads(record: dict[str, Any]) -> None:
@@ -256,9 +256,9 @@ def _check_tags(record: dict[str, Any]) -> None:
     Raises:
         _BrokenError: each XPOS is one of the 17 universal tags, and most UPOS are others.
     """
-    odd = [tag for tag in record["upos"] if tag not in UPOS and tag != _NOTHING]
-    if 2 * len(odd) > len(record["upos"]) and UPOS.issuperset(record["xpos"]):
-        shown = ", ".join(tag[:20] for tag in list(dict.fromkeys(odd))[:3])
+    other_tags = [tag for tag in record["upos"] if tag not in UPOS and tag != _NOTHING]
+    if 2 * len(other_tags) > len(record["upos"]) and UPOS.issuperset(record["xpos"]):
+        shown = ", ".join(tag[:20] for tag in list(dict.fromkeys(other_tags))[:3])
         raise _BrokenError(
             0, f"XPOS holds universal tags, UPOS others ({shown}): the two columns look swapped"
         )
@@ -268,11 +268,11 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     """Return all sentences as "records"; a broken sentence refuses the file, as in JSON lines."""
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
-    found: list[Any] = []
+    records: list[Any] = []
     for _, values in batches(path):
-        found += values
-    bad = next((value for value in found if isinstance(value, FormatError)), None)
-    return Values({"records": found if bad is None else bad})
+        records += values
+    bad = next((value for value in records if isinstance(value, FormatError)), None)
+    return Values({"records": records if bad is None else bad})
 
 
 CONLLU = Format("conllu", (SUFFIX,), _open)

@@ -131,7 +131,11 @@ def unsupported_format(path: str, head: bytes = b"") -> UnsupportedFormat | None
         if name[dot:] in _BY_SUFFIX:
             return _BY_SUFFIX[name[dot:]]
         dot = name.find(".", dot + 1)
-    return next((one for one in UNSUPPORTED if head.startswith(one.magic)), None) if head else None
+    return (
+        next((candidate for candidate in UNSUPPORTED if head.startswith(candidate.magic)), None)
+        if head
+        else None
+    )
 
 
 def is_ancillary(path: str) -> bool:

@@ -136,14 +136,14 @@ class _Hdf5(CountedContainer):
             raise FormatError(msg) from error
 
     def _group(self, path: str, hops: int = 16) -> Any:
-        known = self._groups.get(path)
-        if known is None:
-            known = self._object(path, hops)
-            if not isinstance(known, self._h5.h5g.GroupID):
+        group = self._groups.get(path)
+        if group is None:
+            group = self._object(path, hops)
+            if not isinstance(group, self._h5.h5g.GroupID):
                 raise KeyError(path)
             if len(self._groups) < _OPEN_GROUPS:
-                self._groups[path] = known
-        return known
+                self._groups[path] = group
+        return group
 
     # Listing objects
 
@@ -171,48 +171,48 @@ class _Hdf5(CountedContainer):
                 that exceeds the limit is opened.
         """
         if self._names is None:
-            found: list[str] = []
+            names: list[str] = []
             with wrap_errors("damaged HDF5 group"):
                 seen = {_address(self._h5, self._groups[""])}
                 stack = [""]
                 listed = 0
                 while stack:
                     path = stack.pop()
-                    inside = self._entries(path, found)
-                    listed += len(inside)
+                    links = self._entries(path, names)
+                    listed += len(links)
                     if listed > most:
                         raise _TooManyObjectsError(listed)
-                    stack.extend(self._visit(inside, seen, found))
-            self._names = sorted(set(found))  # a damaged group may list a link twice
-            if len(self._names) < len(found):
-                _check_unique_names(found)
+                    stack.extend(self._visit(links, seen, names))
+            self._names = sorted(set(names))  # a damaged group may list a link twice
+            if len(self._names) < len(names):
+                _check_unique_names(names)
         return self._names
 
-    def _visit(self, inside: list[str], seen: set[Any], found: list[str]) -> list[str]:
-        """Add the values of a group to `found`; return the groups in it not seen before."""
-        below = []
-        for inner in inside:
+    def _visit(self, links: list[str], seen: set[Any], names: list[str]) -> list[str]:
+        """Add the values of a group to `names`; return the groups in it not seen before."""
+        groups = []
+        for inner in links:
             try:
                 with wrap_errors(inner):
                     item = self._object(inner)
             except FormatError as error:
-                self._refuse(inner, error, found)
+                self._refuse(inner, error, names)
                 continue
             if isinstance(item, self._h5.h5d.DatasetID):
-                found += self._names_of(inner, item)
+                names += self._names_of(inner, item)
             elif isinstance(item, self._h5.h5g.GroupID) and inner.count("/") < DEPTH:
                 address = _address(self._h5, item)
                 if address not in seen:  # seen: a second link to a group, or a cycle
                     seen.add(address)
-                    below.append(inner)
-        return below
+                    groups.append(inner)
+        return groups
 
-    def _refuse(self, path: str, error: FormatError, found: list[str]) -> None:
+    def _refuse(self, path: str, error: FormatError, names: list[str]) -> None:
         self._refused[path] = error
-        found.append(path)
+        names.append(path)
 
-    def _entries(self, path: str, found: list[str] | None = None) -> list[str]:
-        """Return the paths of all links of one group; adds an unreadable group to `found`."""
+    def _entries(self, path: str, names: list[str] | None = None) -> list[str]:
+        """Return the paths of all links of one group; adds an unreadable group to `names`."""
         prefix = f"{path}/" if path else ""
         try:
             with wrap_errors(path or "/"):
@@ -222,8 +222,8 @@ class _Hdf5(CountedContainer):
         except FormatError as error:
             if not path:
                 raise
-            if found is not None:
-                self._refuse(path, error, found)
+            if names is not None:
+                self._refuse(path, error, names)
             return []
 
     def _names_of(self, path: str, item: Any) -> list[str]:
@@ -256,16 +256,16 @@ class _Hdf5(CountedContainer):
         name = name.strip("/")
         if name in self._refused:
             raise self._refused[name]
-        path, item, dtype, way = self._dataset(name)
+        path, item, dtype, member_path = self._dataset(name)
         with wrap_errors(name):
             self._check(path, item, dtype)
             if dtype.kind == "O":
-                return self._ragged(item, dtype, lengths=way == (_LENGTHS,))
+                return self._ragged(item, dtype, lengths=member_path == (_LENGTHS,))
             if dtype.kind in "biuf":
                 return plain(self._numbers(item, dtype))
             dataset = self._h5.Dataset(item)
-            array = np.asarray(dataset.fields(way[0])[()] if way else dataset[()])
-            for member in way[1:]:
+            array = np.asarray(dataset.fields(member_path[0])[()] if member_path else dataset[()])
+            for member in member_path[1:]:
                 array = array[member]
             return _texts(array) if array.dtype.kind == "O" else _value(name, array)
 
@@ -328,28 +328,34 @@ class _Hdf5(CountedContainer):
         return dtype
 
     def sliced(self, name: str) -> int | None:
-        _, item, dtype, way = self._dataset(name.strip("/"))
-        return int(item.shape[0]) if not way and dtype.kind in "biuf" and item.shape else None
+        _, item, dtype, member_path = self._dataset(name.strip("/"))
+        return (
+            int(item.shape[0]) if not member_path and dtype.kind in "biuf" and item.shape else None
+        )
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
-        path, item, dtype, way = self._dataset(name.strip("/"))
+        path, item, dtype, member_path = self._dataset(name.strip("/"))
         with wrap_errors(name):
-            if way or dtype.kind not in "biuf":
+            if member_path or dtype.kind not in "biuf":
                 return super().read_rows(name, start, stop)
             start, stop = max(0, start), min(stop, item.shape[0])
-            first, rows = self._behind.pop(path, (0, np.empty((0, *item.shape[1:]), dtype)))
-            held = rows[start - first :] if first <= start < first + len(rows) else rows[:0]
-            if start + len(held) < stop:
-                begin = start + len(held)
+            kept_start, rows = self._behind.pop(path, (0, np.empty((0, *item.shape[1:]), dtype)))
+            values = (
+                rows[start - kept_start :]
+                if kept_start <= start < kept_start + len(rows)
+                else rows[:0]
+            )
+            if start + len(values) < stop:
+                begin = start + len(values)
                 end = self._chunk_end(item, dtype, stop)
                 self._check(path, item, dtype, (end - begin, *item.shape[1:]))
                 read = np.asarray(self._h5.Dataset(item)[begin:end])
-                held = np.concatenate([held, read]) if len(held) else read
+                values = np.concatenate([values, read]) if len(values) else read
             count = max(0, stop - start)
-            if count < len(held):
+            if count < len(values):
                 # A copy, because a view would keep all of the rows in memory.
-                self._behind[path] = (start + count, held[count:].copy())
-            return plain(held[:count])
+                self._behind[path] = (start + count, values[count:].copy())
+            return plain(values[:count])
 
     def _chunk_end(self, item: Any, dtype: np.dtype[Any], stop: int) -> int:
         """Return the row to read up to, so that the rows after `stop` need no chunk read twice.
@@ -424,10 +430,10 @@ class _Hdf5(CountedContainer):
         return np.concatenate([np.asarray(part, dtype=base) for part in raw] or [np.empty(0, base)])
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        _, item, dtype, way = self._dataset(name.strip("/"))
+        _, item, dtype, member_path = self._dataset(name.strip("/"))
         with wrap_errors(name):
             shape = tuple(item.shape)
-            for member in way if dtype.names else ():
+            for member in member_path if dtype.names else ():
                 shape, dtype = (*shape, *dtype.shape), dtype.base[member]
             if dtype.base.kind not in "biufcMm":
                 return super().peek(name)
@@ -435,11 +441,11 @@ class _Hdf5(CountedContainer):
             return (*shape, *dtype.shape, *pair), plain_type(dtype.base).str
 
     def stores_text(self, name: str) -> bool:
-        _, _, dtype, way = self._dataset(name.strip("/"))
-        for member in way if dtype.names else ():
+        _, _, dtype, member_path = self._dataset(name.strip("/"))
+        for member in member_path if dtype.names else ():
             dtype = dtype.base[member]
         return dtype.base.kind in "SU" or (
-            not way and self._h5.check_string_dtype(dtype) is not None
+            not member_path and self._h5.check_string_dtype(dtype) is not None
         )
 
     def attrs(self, name: str = "") -> dict[str, Any]:
@@ -448,8 +454,8 @@ class _Hdf5(CountedContainer):
         with wrap_errors(f"attributes of {name or '/'}"):
             item = self._groups[""] if not name else self._object(name)
             manager = self._h5.AttributeManager(_AttributeParent(item))
-            found = {key: self._attribute(manager, key) for key in sorted(manager)}
-        return {key: value for key, value in found.items() if value is not None}
+            attributes = {key: self._attribute(manager, key) for key in sorted(manager)}
+        return {key: value for key, value in attributes.items() if value is not None}
 
     def _attribute(self, manager: Any, key: str) -> Any:
         try:
@@ -485,8 +491,8 @@ def _check_unique_names(names: Iterable[str]) -> None:
     Raises:
         FormatError: there are two such values.
     """
-    double = [name for name, count in Counter(names).items() if count > 1]
-    made = next((name for name in double if "." in name.rpartition("/")[2]), None)
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
+    made = next((name for name in duplicates if "." in name.rpartition("/")[2]), None)
     if made is not None:
         msg = f"two values are named {made[:60]}"
         raise FormatError(msg)
@@ -514,11 +520,11 @@ def _members(path: str, dtype: np.dtype[Any], h5: Any) -> dict[str, tuple[str, .
     if dtype.base.names is None:
         string = h5.check_string_dtype(dtype) is not None
         return {path: ()} if _readable(dtype, h5) and (dtype.kind != "O" or string) else {}
-    found: dict[str, tuple[str, ...]] = {}
+    member_paths: dict[str, tuple[str, ...]] = {}
     for member in dtype.base.names:
-        for name, way in _members(f"{path}.{member}", dtype.base[member], h5).items():
-            found[name] = (member, *way)
-    return found
+        for name, member_path in _members(f"{path}.{member}", dtype.base[member], h5).items():
+            member_paths[name] = (member, *member_path)
+    return member_paths
 
 
 def _value(name: str, array: Array) -> Any:

@@ -79,10 +79,12 @@ class LineChunk:
         ends = (
             _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
         )
-        for place, (begin, end) in enumerate(pairwise([0, *ends, len(self.data)])):
-            first = place * most
-            count = min(most, self.count - first)
-            yield LineChunk(self.number + first, self.offset + begin, self.data[begin:end], count)
+        for index, (begin, end) in enumerate(pairwise([0, *ends, len(self.data)])):
+            first_line = index * most
+            count = min(most, self.count - first_line)
+            yield LineChunk(
+                self.number + first_line, self.offset + begin, self.data[begin:end], count
+            )
 
     def values(self) -> list[Any]:
         """Return the content of each line: a value, `FormatError` or `BLANK`."""
@@ -130,8 +132,8 @@ def batches(
     if elements is not None:
         yield 0, elements
         return
-    on = bool(wanted) and path.name.lower().endswith(".gz")
-    for piece in READ_ON.pieces(path, wanted[0]) if on and wanted else pieces(path, span):
+    resumes = bool(wanted) and path.name.lower().endswith(".gz")
+    for piece in READ_ON.pieces(path, wanted[0]) if resumes and wanted else pieces(path, span):
         if wanted is None:
             yield piece.number, piece.values()
             continue
@@ -183,20 +185,20 @@ class _ForwardReader:
             FormatError: a damaged gzip file.
         """
         status = path.stat()
-        known = path.name, status.st_dev, *stamp_of(status)
-        left, self._left = self._left if known == self._known else None, None
-        if left is not None and left[0].number <= number:
-            piece, behind = left
-            found: Iterator[LineChunk] = chain([piece], behind)
+        file_key = path.name, status.st_dev, *stamp_of(status)
+        saved, self._left = self._left if file_key == self._known else None, None
+        if saved is not None and saved[0].number <= number:
+            piece, rest = saved
+            stream: Iterator[LineChunk] = chain([piece], rest)
         else:
-            behind = pieces(path)
-            found = behind
-        for piece in found:
+            rest = pieces(path)
+            stream = rest
+        for piece in stream:
             try:
                 yield piece
             # The caller has all lines it needs: keep the rest for the next call.
             except GeneratorExit:
-                self._known, self._left = known, (piece, behind)
+                self._known, self._left = file_key, (piece, rest)
                 raise
 
 
@@ -209,7 +211,7 @@ def records(path: AnyPath) -> list[Any]:
     Raises:
         FormatError: a line is no JSON, or the lines are more than 5 million or 1 GiB.
     """
-    found = list[Any]()
+    all_values = list[Any]()
     number = 0
     with _opened(path) as file:
         for offset, data in _pieces(file):
@@ -222,12 +224,12 @@ def records(path: AnyPath) -> list[Any]:
             bad = next((value for value in values if isinstance(value, FormatError)), None)
             if bad is not None:
                 raise bad
-            found += [value for value in values if value is not BLANK]
+            all_values += [value for value in values if value is not BLANK]
             number += len(values)
             if number > _RECORDS:
                 msg = f"more than {_RECORDS:,} lines as one value; read them with 'each: line'"
                 raise FormatError(msg)
-    return found
+    return all_values
 
 
 def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
@@ -252,30 +254,30 @@ def parts(path: AnyPath, marks: list[tuple[int, int]] | None = None) -> Iterator
     """
     hasher = xxhash.xxh3_128()
     buffer = bytearray(_COUNTED_BYTES)
-    ready: Span | None = None
-    start = line = offset = count = marked = 0
+    pending: Span | None = None
+    start = line = offset = count = last_mark = 0
     with path.open("rb", buffering=0) as file:
         check_holes(file.fileno())
         while size := file.readinto(buffer):
-            if ready is not None:
-                yield ready, ""
-                ready = None
+            if pending is not None:
+                yield pending, ""
+                pending = None
             data = memoryview(buffer)[:size]
             hasher.update(data)
             count += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
             offset += size
             cut = buffer.rfind(b"\n", 0, size) + 1
-            if marks is not None and cut and offset - size + cut - marked >= _MARK_BYTES:
-                marked = offset - size + cut
-                marks.append((marked, line + count))
+            if marks is not None and cut and offset - size + cut - last_mark >= _MARK_BYTES:
+                last_mark = offset - size + cut
+                marks.append((last_mark, line + count))
             if cut and (offset - start >= _PART_BYTES or count >= PART_LINES):
-                ready = Span(start, offset - size + cut, line)
-                start, line, count = ready.stop, line + count, 0
-    if ready is None or start < offset:
-        if ready is not None:
-            yield ready, ""
-        ready = Span(start, offset, line)
-    yield ready, hasher.hexdigest()
+                pending = Span(start, offset - size + cut, line)
+                start, line, count = pending.stop, line + count, 0
+    if pending is None or start < offset:
+        if pending is not None:
+            yield pending, ""
+        pending = Span(start, offset, line)
+    yield pending, hasher.hexdigest()
 
 
 def splittable(name: str) -> bool:
@@ -371,8 +373,8 @@ def _ends(data: bytes) -> np.ndarray[Any, Any]:
 
 def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:
     """Return the content of each of `count` lines; the first is line `number` at byte `offset`."""
-    found = _together(data.removeprefix(BOM) if number == 0 else data, count)
-    return _parse_each(number, offset, data, deep=True) if found is None else found
+    values = _together(data.removeprefix(BOM) if number == 0 else data, count)
+    return _parse_each(number, offset, data, deep=True) if values is None else values
 
 
 @cache
@@ -402,11 +404,11 @@ def _together(data: bytes, count: int) -> list[Any] | None:
 
 
 def _parse_each(number: int, offset: int, data: bytes, *, deep: bool) -> list[Any]:
-    found = []
+    values = []
     for raw in io.BytesIO(data):
-        found.append(BLANK if raw.isspace() else _parsed(number, offset, raw, deep=deep))
+        values.append(BLANK if raw.isspace() else _parsed(number, offset, raw, deep=deep))
         number, offset = number + 1, offset + len(raw)
-    return found
+    return values
 
 
 def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
@@ -441,12 +443,12 @@ def document(path: AnyPath) -> Any:
 def document_in(file: BinaryIO) -> Any:
     """Return the value that `document` returns, from an open file."""
     with wrap_errors("damaged file"):
-        first = file.readline(_LINE_BYTES).removeprefix(BOM)
-        if first.lstrip().startswith(b"{"):
+        first_line = file.readline(_LINE_BYTES).removeprefix(BOM)
+        if first_line.lstrip().startswith(b"{"):
             with contextlib.suppress(FormatError):
-                value = parse_json(first)
+                value = parse_json(first_line)
                 return LINES if any(not line.isspace() for line in file) else value
-        data = bytearray(first)
+        data = bytearray(first_line)
         while len(data) <= TEXT_BYTES and (part := file.read(_PIECE_BYTES)):
             data += part
     check_bytes(len(data), "the file", TEXT_BYTES)

@@ -67,10 +67,10 @@ def _are_floats(words: Array) -> bool:
     low, high = _SOME
     with np.errstate(invalid="ignore"):
         sizes = np.abs(words)
-        known = (sizes >= low) & (sizes <= high)
+        plausible = (sizes >= low) & (sizes <= high)
     # Bit patterns of NaN.
-    known |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))
-    return bool(np.count_nonzero(known) >= _NEARLY_ALL * len(words))
+    plausible |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))
+    return bool(np.count_nonzero(plausible) >= _NEARLY_ALL * len(words))
 
 
 def _are_columns(words: Array, count: int) -> bool:
@@ -85,9 +85,16 @@ def _are_columns(words: Array, count: int) -> bool:
     xyz = np.abs(rows[:, :3]).max(axis=0)
     more = rows[:, 3:]
     shares = more.max(axis=0) <= 1
-    whole = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
-    place = bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT  # else all columns look alike
-    return bool(xyz.max() <= _FARTHEST and (more >= 0).all() and (shares | whole).all() and place)
+    are_bytes = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
+    are_coordinates = (
+        bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT
+    )  # else all columns look alike
+    return bool(
+        xyz.max() <= _FARTHEST
+        and (more >= 0).all()
+        and (shares | are_bytes).all()
+        and are_coordinates
+    )
 
 
 def _sniffed(path: AnyPath, size: int) -> Container | None:
@@ -109,17 +116,17 @@ def _open(path: AnyPath, hint: Hint) -> Container:
     label = lowered.endswith(".label")
     named = bool(hint.dtype or hint.item)
     if not named and not label and not lowered.endswith(".pcd.bin"):
-        found = _sniffed(path, size)
-        if found is not None:
-            return found
+        container = _sniffed(path, size)
+        if container is not None:
+            return container
     dtype = plain_type(np.dtype(hint.dtype or ("uint32" if label else "float32")))
     item = hint.item
     if not hint.dtype and not item and not label:
         item = (5,) if lowered.endswith(".pcd.bin") else (4,) if size % 16 == 0 else ()
     row = math.prod(item) * dtype.itemsize
     if row == 0 or size % row:
-        of = f"rows of {list(item)} " if item else ""
-        msg = f"{size:,} bytes are no whole number of {of}{dtype}, {row} bytes each"
+        row_text = f"rows of {list(item)} " if item else ""
+        msg = f"{size:,} bytes are no whole number of {row_text}{dtype}, {row} bytes each"
         raise FormatError(msg)
     return _RawFile(path, "labels" if label else "points", dtype, (size // row, *item))
 

@@ -42,10 +42,10 @@ def _check(head: bytes, size: int, path: AnyPath) -> None:
     minor = head[25]
     header, start, vlrs, point_format, row, points = struct.unpack_from("<HIIBHI", head, 94)
     if minor >= 4 and len(head) >= _HEADER_BYTES:
-        at, more = struct.unpack_from("<QI", head, 235)
+        extended_start, more = struct.unpack_from("<QI", head, 235)
         points = max(points, struct.unpack_from("<Q", head, 247)[0])
-        if more and (at > size or more * 60 > size - at):
-            msg = f"{more:,} extended records are declared at byte {at:,}; the file has {size:,}"
+        if more and (extended_start > size or more * 60 > size - extended_start):
+            msg = f"{more:,} extended records are declared at byte {extended_start:,}; the file has {size:,}"
             raise FormatError(msg)
     if not 227 <= header <= start <= size or vlrs * 54 > start - header:
         msg = (
@@ -76,10 +76,10 @@ def _check_chunks(path: AnyPath, start: int, size: int, points: int) -> None:
         if table == -1:  # written as a stream: the offset is at the end
             file.seek(size - 8)
             table = int.from_bytes(file.read(8), "little", signed=True)
-        inside = start + 8 <= table <= size - 8
-        file.seek(table if inside else 0)
-        chunks = int.from_bytes(file.read(8)[4:], "little") if inside else 0
-    if points and (not inside or chunks > max(points, 1)):
+        in_file = start + 8 <= table <= size - 8
+        file.seek(table if in_file else 0)
+        chunks = int.from_bytes(file.read(8)[4:], "little") if in_file else 0
+    if points and (not in_file or chunks > max(points, 1)):
         msg = (
             f"the chunk table (byte {table:,}, {chunks:,} chunks) does not fit {points:,} points "
             f"in {size:,} bytes"

@@ -84,11 +84,11 @@ class wrap_errors:  # noqa: N801
         if budget.BY_SIZE and (isinstance(error, MemoryError) or _NO_ROOM.search(str(error))):
             raise MemoryError(str(error)) from error  # a scan may retry the file with more memory
         # The argument of a KeyError or IndexError is often a bare number, which explains nothing.
-        said = error.args[0] if isinstance(error, KeyError) and error.args else error
-        if isinstance(error, KeyError | IndexError) and not isinstance(said, str):
-            said = f"the library that reads it fails ({type(error).__name__}: {said})"
+        detail = error.args[0] if isinstance(error, KeyError) and error.args else error
+        if isinstance(error, KeyError | IndexError) and not isinstance(detail, str):
+            detail = f"the library that reads it fails ({type(error).__name__}: {detail})"
         reason = (
-            _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(said).split())))[:300]
+            _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(detail).split())))[:300]
             or type(error).__name__
         )
         msg = f"{self._what}: {reason}"
@@ -446,8 +446,8 @@ def text_lines(data: bytes) -> list[bytes]:
             where such lines end.
     """
     if len(data.translate(None, _CONTROLS)) < len(data):
-        found = next(code for code in _CONTROLS if code in data)
-        msg = f"a control character (code {found}) in text; readers differ in what it means"
+        control = next(code for code in _CONTROLS if code in data)
+        msg = f"a control character (code {control}) in text; readers differ in what it means"
         raise FormatError(msg)
     if b"\n" not in data:
         return data.split(b"\r")
@@ -516,9 +516,9 @@ def triangles(counts: Array, corners: Array) -> Array:
         returns: int64 (triangles, 3)
     """
     per_polygon = np.maximum(counts.astype(np.int64) - 2, 0)
-    first = np.cumsum(counts, dtype=np.int64) - counts
-    root = np.repeat(first, per_polygon)
+    polygon_starts = np.cumsum(counts, dtype=np.int64) - counts
+    root = np.repeat(polygon_starts, per_polygon)
     step = np.arange(len(root)) - np.repeat(np.cumsum(per_polygon) - per_polygon, per_polygon)
     picks = np.stack([root, root + step + 1, root + step + 2], axis=-1)
-    found: Array = np.asarray(corners, dtype=np.int64)[picks]
-    return found
+    triangle_corners: Array = np.asarray(corners, dtype=np.int64)[picks]
+    return triangle_corners

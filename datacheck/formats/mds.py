@@ -78,13 +78,13 @@ class _Mds(CountedContainer):
     """An open shard and the offsets of its samples."""
 
     def __init__(self, path: AnyPath) -> None:
-        said = _index_entry(path)
-        self._file = _opened(path, said)
+        entry = _index_entry(path)
+        self._file = _opened(path, entry)
         try:
             with wrap_errors("damaged MDS shard"):
                 self._read_head(path.stat().st_size)
-            if said is not None:
-                _check_head(said, len(self._stops) - 1, self._columns)
+            if entry is not None:
+                _check_head(entry, len(self._stops) - 1, self._columns)
         except BaseException:
             self.close()
             raise
@@ -107,8 +107,8 @@ class _Mds(CountedContainer):
             raise FormatError(msg)
         check_samples(count, stored)
         self._stops = np.frombuffer(self._file.read(4 * count + 4), "<u4").astype(np.int64)
-        first = 8 + 4 * count
-        if int(self._stops[0]) < first or bool((np.diff(self._stops) < 0).any()):
+        header_start = 8 + 4 * count
+        if int(self._stops[0]) < header_start or bool((np.diff(self._stops) < 0).any()):
             msg = "the places of its samples do not rise: no MDS shard, or damaged"
             raise FormatError(msg)
         if int(self._stops[-1]) != total:
@@ -117,8 +117,8 @@ class _Mds(CountedContainer):
                 f"short, or no MDS shard"
             )
             raise FormatError(msg)
-        check_bytes(int(self._stops[0]) - first, "its header", TEXT_BYTES)
-        self._columns = _columns(parse_json(self._file.read(int(self._stops[0]) - first)))
+        check_bytes(int(self._stops[0]) - header_start, "its header", TEXT_BYTES)
+        self._columns = _columns(parse_json(self._file.read(int(self._stops[0]) - header_start)))
 
     def close(self) -> None:
         self._file.close()
@@ -160,21 +160,21 @@ class _Mds(CountedContainer):
         check_bytes(stop - start, f"sample {number}")
         self._file.seek(start)
         data = self._file.read(stop - start)
-        open_ones = sum(not column.size for column in self._columns.values())
-        told = (
-            np.frombuffer(data[: 4 * open_ones], "<u4").tolist()
-            if len(data) >= 4 * open_ones
+        variable_count = sum(not column.size for column in self._columns.values())
+        declared_sizes = (
+            np.frombuffer(data[: 4 * variable_count], "<u4").tolist()
+            if len(data) >= 4 * variable_count
             else []
         )
-        sizes = iter(told)
+        sizes = iter(declared_sizes)
         parts = {}
-        at = 4 * open_ones
+        offset = 4 * variable_count
         for name, column in self._columns.items():
             size = column.size or next(sizes, 0)
-            parts[name] = data[at : at + size]
-            at += size
-        if at != len(data):
-            msg = f"sample {number}: its columns come to {at:,} bytes, it has {len(data):,}"
+            parts[name] = data[offset : offset + size]
+            offset += size
+        if offset != len(data):
+            msg = f"sample {number}: its columns come to {offset:,} bytes, it has {len(data):,}"
             raise FormatError(msg)
         self._last = number, parts
         return parts
@@ -193,12 +193,12 @@ class _Mds(CountedContainer):
 
 def _columns(config: Any) -> dict[str, _ColumnSpec]:
     """Return the columns by name, in stored order."""
-    said = config if isinstance(config, Mapping) else {}
-    if said.get("format") != "mds" or said.get("version") != 2:
+    header = config if isinstance(config, Mapping) else {}
+    if header.get("format") != "mds" or header.get("version") != 2:
         msg = "its header is not that of an MDS shard of version 2"
         raise FormatError(msg)
     names, encodings, sizes = (
-        said.get(f"column_{part}") for part in ("names", "encodings", "sizes")
+        header.get(f"column_{part}") for part in ("names", "encodings", "sizes")
     )
     if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
         msg = "its header lists no columns"
@@ -238,12 +238,12 @@ def _fixed(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
 
 def _array_of(encoding: str) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
     """Return dtype and shape of ``ndarray:float32:4096,6``; None where each value has its own."""
-    found = re.fullmatch(r"ndarray(?::(\w+)(?::(\d{1,12}(?:,\d{1,12})*))?)?", encoding)
-    if found is None or (found[1] is not None and found[1] not in _SCALARS):
+    match = re.fullmatch(r"ndarray(?::(\w+)(?::(\d{1,12}(?:,\d{1,12})*))?)?", encoding)
+    if match is None or (match[1] is not None and match[1] not in _SCALARS):
         msg = f"the encoding {encoding[:60]!r} is not known"
         raise FormatError(msg)
-    kind = None if found[1] is None else _SCALARS[found[1]]
-    return kind, None if found[2] is None else tuple(map(int, found[2].split(",")))
+    kind = None if match[1] is None else _SCALARS[match[1]]
+    return kind, None if match[2] is None else tuple(map(int, match[2].split(",")))
 
 
 def _decoder(encoding: str) -> Callable[[bytes], Any] | None:
@@ -256,27 +256,32 @@ def _decoder(encoding: str) -> Callable[[bytes], Any] | None:
 
 def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: bytes) -> Array:
     """Return an array; if `kind` or `shape` is None, the first bytes declare it."""
-    at = 0
+    offset = 0
     if kind is None:
         code = data[0] if data else -1
-        at = 1
+        offset = 1
         if code not in _CODES:
             msg = f"the code {code} of a dtype is not known"
             raise FormatError(msg)
         kind = np.dtype(f"<{_CODES[code]}")
     if shape is None:
-        axes, width = (data[at] >> 2, 1 << (data[at] & 3)) if len(data) > at else (DEPTH, 1)
-        sizes = data[at + 1 : at + 1 + axes * width]
+        axes, width = (
+            (data[offset] >> 2, 1 << (data[offset] & 3)) if len(data) > offset else (DEPTH, 1)
+        )
+        sizes = data[offset + 1 : offset + 1 + axes * width]
         if len(sizes) < axes * width:
             msg = "an array whose shape is cut short"
             raise FormatError(msg)
-        shape, at = tuple(np.frombuffer(sizes, f"<u{width}").tolist()), at + 1 + axes * width
-    if (needed := math.prod(shape) * kind.itemsize) != len(data) - at:
-        msg = f"shape {list(shape)} of {kind} needs {needed:,} bytes, found {len(data) - at:,}"
+        shape, offset = (
+            tuple(np.frombuffer(sizes, f"<u{width}").tolist()),
+            offset + 1 + axes * width,
+        )
+    if (needed := math.prod(shape) * kind.itemsize) != len(data) - offset:
+        msg = f"shape {list(shape)} of {kind} needs {needed:,} bytes, found {len(data) - offset:,}"
         raise FormatError(msg)
     return (
-        np.frombuffer(data, kind, offset=at).reshape(shape)
-        if len(data) > at
+        np.frombuffer(data, kind, offset=offset).reshape(shape)
+        if len(data) > offset
         else np.empty(shape, kind)
     )
 
@@ -290,9 +295,9 @@ def _number(pattern: str, dtype: str, data: bytes) -> Array:
 
 def _single_value(name: str, data: bytes) -> Any:
     """Return the one value of a picture or a pickle, read as a file with the suffix `name`."""
-    found = format_of(name)
-    assert found is not None
-    with parse_container(found, data) as container:
+    file_format = format_of(name)
+    assert file_format is not None
+    with parse_container(file_format, data) as container:
         names = container.names()
         if len(names) != 1 or names[0] not in _SINGLE_NAMES:
             msg = f"a pickled mapping of {len(names)} values; write them as columns of their own"
@@ -322,17 +327,17 @@ def _index_entry(path: AnyPath) -> Mapping[str, Any] | None:
     Raises:
         FormatError: the index is damaged, does not name the shard, or names it twice.
     """
-    place = path.with_name(INDEX)
-    if not place.is_file():
+    index_path = path.with_name(INDEX)
+    if not index_path.is_file():
         return None
     with wrap_errors(INDEX):
-        status = place.stat()
-    said = _shards_by_name(place, status.st_size, status.st_mtime_ns).get(path.name, ())
-    if len(said) == 1:
-        return said[0]
+        status = index_path.stat()
+    entries = _shards_by_name(index_path, status.st_size, status.st_mtime_ns).get(path.name, ())
+    if len(entries) == 1:
+        return entries[0]
     msg = f"the {INDEX} beside it does not name it, so Streaming does not read it"
-    if said:
-        msg = f"the {INDEX} beside it names it {len(said)} times, so Streaming reads it as often"
+    if entries:
+        msg = f"the {INDEX} beside it names it {len(entries)} times, so Streaming reads it as often"
     raise FormatError(msg)
 
 
@@ -367,18 +372,18 @@ def _shards_by_name(
     Size and time of the index are part of the cache's key.
     """
     del size, time
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    entries: dict[str, list[Mapping[str, Any]]] = {}
     for shard in _shards(index):
         # Normalised, as Streaming joins the name to the folder.
         for name in {posixpath.normpath(name) for name in _names(shard)}:
-            found.setdefault(name, []).append(shard)
-    return found
+            entries.setdefault(name, []).append(shard)
+    return entries
 
 
 def _names(shard: Mapping[str, Any]) -> list[str]:
     """Return the names of a shard's files: plain, compressed."""
-    found = (_file(shard, which)[0] for which in ("raw_data", "zip_data"))
-    return [name for name in found if isinstance(name, str)]
+    basenames = (_file(shard, which)[0] for which in ("raw_data", "zip_data"))
+    return [name for name in basenames if isinstance(name, str)]
 
 
 def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
@@ -389,7 +394,7 @@ def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
     Raises:
         FormatError: the index cannot be read.
     """
-    found = list[tuple[list[str], Any]]()
+    shards = list[tuple[list[str], Any]]()
     for shard in _shards(index):
         names = [
             name
@@ -397,30 +402,30 @@ def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
             if {"", ".", ".."}.isdisjoint(name.split("/")) and "\0" not in name
         ]
         if shard.get("format") == "mds" and names:
-            found.append((names, shard.get("samples")))
-    return found
+            shards.append((names, shard.get("samples")))
+    return shards
 
 
 def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, Any]]:
     """Return name, size and hashes of one of a shard's files."""
-    said = shard.get(which)
-    said = said if isinstance(said, Mapping) else {}
-    hashes = said.get("hashes")
-    return said.get("basename"), said.get("bytes"), hashes if isinstance(hashes, Mapping) else {}
+    entry = shard.get(which)
+    entry = entry if isinstance(entry, Mapping) else {}
+    hashes = entry.get("hashes")
+    return entry.get("basename"), entry.get("bytes"), hashes if isinstance(hashes, Mapping) else {}
 
 
-def _opened(path: AnyPath, said: Mapping[str, Any] | None) -> BinaryIO:
+def _opened(path: AnyPath, entry: Mapping[str, Any] | None) -> BinaryIO:
     """Open a shard, unpacked if it is compressed, after checking it against size and hashes."""
     packed = path.name.endswith(".zstd")
     file: BinaryIO = path.open("rb")
     try:
-        if said is not None:
-            _check_file(file, *_file(said, "zip_data" if packed else "raw_data")[1:])
+        if entry is not None:
+            _check_file(file, *_file(entry, "zip_data" if packed else "raw_data")[1:])
         if packed:
             with file:
                 file = io.BytesIO(_unpacked(path))
-            if said is not None:
-                _check_file(file, *_file(said, "raw_data")[1:])
+            if entry is not None:
+                _check_file(file, *_file(entry, "raw_data")[1:])
     except BaseException:
         file.close()
         raise
@@ -443,9 +448,9 @@ def _unpacked(path: AnyPath) -> bytes:
 
 
 def _check_file(file: BinaryIO, size: Any, hashes: Mapping[str, Any]) -> None:
-    found = file.seek(0, io.SEEK_END)
-    if size != found:
-        msg = f"{found:,} bytes, but {INDEX} says {str(size)[:40]}"
+    actual_size = file.seek(0, io.SEEK_END)
+    if size != actual_size:
+        msg = f"{actual_size:,} bytes, but {INDEX} says {str(size)[:40]}"
         raise FormatError(msg)
     digests = {name: _hash(str(name)) for name in hashes}
     file.seek(0)
@@ -468,11 +473,11 @@ def _hash(name: str) -> Any:
     raise FormatError(msg)
 
 
-def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
+def _check_head(entry: Mapping[str, Any], samples: int, columns: Mapping[str, _ColumnSpec]) -> None:
     """Check the header of a shard against the index, by which Streaming reads its samples."""
     encodings = [c.encoding for c in columns.values()]
     sizes = [c.size or None for c in columns.values()]
-    for name, found in (
+    for name, actual in (
         ("format", "mds"),
         ("version", 2),
         ("samples", samples),
@@ -480,8 +485,10 @@ def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Co
         ("column_encodings", encodings),
         ("column_sizes", sizes),
     ):
-        if said.get(name) != found:
-            msg = f"its {name} are {str(found)[:100]}, but {INDEX} says {str(said.get(name))[:100]}"
+        if entry.get(name) != actual:
+            msg = (
+                f"its {name} are {str(actual)[:100]}, but {INDEX} says {str(entry.get(name))[:100]}"
+            )
             raise FormatError(msg)
 
 

@@ -36,39 +36,39 @@ class _Box(NamedTuple):
 
 
 def _top_boxes(file: IO[bytes], size: int) -> Iterator[_Box]:
-    at = 0
+    offset = 0
     for number in range(_MOST_BOXES):
-        if at >= size:
+        if offset >= size:
             return
-        file.seek(at)
+        file.seek(offset)
         head = file.read(16)
         if number == 0 and head[4:8] not in _FIRST:
             msg = f"not an MP4 file: it starts with {head[:8]!r}"
             raise FormatError(msg)
-        box = _box(head, at, size, "the file")
+        box = _box(head, offset, size, "the file")
         yield box
-        at = box.stop
+        offset = box.stop
     msg = f"more than {_MOST_BOXES:,} boxes"
     raise FormatError(msg)
 
 
-def _box(head: bytes, at: int, end: int, what: str) -> _Box:
-    """Return the box at byte `at`; `head` holds its first 16 bytes, or all that are left."""
+def _box(head: bytes, offset: int, end: int, what: str) -> _Box:
+    """Return the box at byte `offset`; `head` holds its first 16 bytes, or all that are left."""
     if len(head) < 8:
-        msg = f"{len(head)} bytes are left at byte {at:,} of {what}; a box has at least 8"
+        msg = f"{len(head)} bytes are left at byte {offset:,} of {what}; a box has at least 8"
         raise FormatError(msg)
     size, kind = struct.unpack(">I4s", head[:8])
-    start = at + 8
+    start = offset + 8
     if size == 1:
         if len(head) < 16:
-            msg = f"box {_kind_text(kind)} at byte {at:,} is cut short"
+            msg = f"box {_kind_text(kind)} at byte {offset:,} is cut short"
             raise FormatError(msg)
         size = struct.unpack(">Q", head[8:16])[0]
-        start = at + 16
-    stop = end if size == 0 else at + size  # 0 means up to the end
+        start = offset + 16
+    stop = end if size == 0 else offset + size  # 0 means up to the end
     if stop < start or stop > end:
         msg = (
-            f"box {_kind_text(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: "
+            f"box {_kind_text(kind)} at byte {offset:,} says {size:,} bytes; {end - offset:,} are left: "
             f"the file is cut short"
         )
         raise FormatError(msg)
@@ -80,15 +80,15 @@ def _kind_text(kind: bytes) -> str:
 
 
 def _child_boxes(data: bytes, box: _Box) -> Iterator[_Box]:
-    at, count = box.start, 0
-    while box.stop - at >= 8:  # QuickTime ends some boxes with four zero bytes
+    offset, count = box.start, 0
+    while box.stop - offset >= 8:  # QuickTime ends some boxes with four zero bytes
         count += 1
-        found = _box(data[at : min(at + 16, box.stop)], at, box.stop, _INDEX)
-        if count > _MOST_BOXES or found.stop <= at:
+        child = _box(data[offset : min(offset + 16, box.stop)], offset, box.stop, _INDEX)
+        if count > _MOST_BOXES or child.stop <= offset:
             msg = f"more than {_MOST_BOXES:,} boxes in one"
             raise FormatError(msg)
-        yield found
-        at = found.stop
+        yield child
+        offset = child.stop
 
 
 def _single_box(data: bytes, box: _Box, *path: bytes) -> _Box:
@@ -103,11 +103,11 @@ def _single_box(data: bytes, box: _Box, *path: bytes) -> _Box:
 
 def _clock(data: bytes, media: _Box) -> int:
     box = _single_box(data, media, b"mdhd")
-    place = box.start + (20 if data[box.start : box.start + 1] == b"\1" else 12)
-    if place + 4 > box.stop:
+    offset = box.start + (20 if data[box.start : box.start + 1] == b"\1" else 12)
+    if offset + 4 > box.stop:
         msg = "box 'mdhd' is cut short"
         raise FormatError(msg)
-    (scale,) = struct.unpack(">I", data[place : place + 4])
+    (scale,) = struct.unpack(">I", data[offset : offset + 4])
     if scale == 0:
         msg = "the video's clock has 0 ticks a second"
         raise FormatError(msg)
@@ -157,12 +157,12 @@ def _times(data: bytes, track: _Box) -> Array:
     media = _single_box(data, track, b"mdia")
     table = _single_box(data, media, b"minf", b"stbl")
     frames = _frames(data, table)
-    lasts = _expand_runs(_runs(data, _single_box(data, table, b"stts"), ">u4"), frames, "stts")
-    shown = np.cumsum(lasts) - lasts
-    later = next((b for b in _child_boxes(data, table) if b.kind == b"ctts"), None)
-    if later is not None:
-        shown = np.sort(shown + _expand_runs(_runs(data, later, ">i4"), frames, "ctts"))
-    return (shown - shown[0]) / _clock(data, media) if frames else np.zeros(0)
+    durations = _expand_runs(_runs(data, _single_box(data, table, b"stts"), ">u4"), frames, "stts")
+    times = np.cumsum(durations) - durations
+    offsets_box = next((b for b in _child_boxes(data, table) if b.kind == b"ctts"), None)
+    if offsets_box is not None:
+        times = np.sort(times + _expand_runs(_runs(data, offsets_box, ">i4"), frames, "ctts"))
+    return (times - times[0]) / _clock(data, media) if frames else np.zeros(0)
 
 
 def _is_video(data: bytes, track: _Box) -> bool:

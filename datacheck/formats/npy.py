@@ -81,26 +81,26 @@ def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bo
     with wrap_errors("damaged .npy header"):
         source = raw.decode("utf-8" if version == 3 else "latin1")
         try:
-            found = ast.literal_eval(source.strip(" \n"))
+            header = ast.literal_eval(source.strip(" \n"))
         except SyntaxError:
             if version == 3:
                 raise
-            found = ast.literal_eval(
+            header = ast.literal_eval(
                 _LONG.sub(lambda part: part[1] or part[2], source).strip(" \n")
             )
-        if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
+        if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
             msg = "an .npy header holds descr, fortran_order and shape"
             raise FormatError(msg)
-        shape = found["shape"]
-        fortran = found["fortran_order"]
+        shape = header["shape"]
+        fortran = header["fortran_order"]
         if type(fortran) is not bool or not isinstance(shape, tuple) or len(shape) > DEPTH:
             msg = f"an .npy header with shape {str(shape)[:60]}"
             raise FormatError(msg)
         if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape):
             msg = f"an .npy header with shape {str(shape)[:60]}"
             raise FormatError(msg)
-        _check_descr(found["descr"], DEPTH)
-        return np.lib.format.descr_to_dtype(found["descr"]), shape, fortran
+        _check_descr(header["descr"], DEPTH)
+        return np.lib.format.descr_to_dtype(header["descr"]), shape, fortran
 
 
 def _check_descr(descr: Any, depth: int) -> None:
@@ -123,10 +123,10 @@ def _check_size(header: _Header, size: int) -> None:
         raise FormatError(msg)
     needed = math.prod(header.shape) * header.dtype.itemsize
     if header.start + needed != size:
-        found = size - header.start
+        actual_size = size - header.start
         msg = (
             f"shape {header.shape} of {header.dtype} needs {needed:,} bytes, the file holds "
-            f"{found:,}"
+            f"{actual_size:,}"
         )
         raise FormatError(msg)
 
@@ -258,9 +258,9 @@ class _Npz(CountedContainer):
     def names(self) -> list[str]:
         names = sorted(name for member in self._members for name in self._names_of(member))
         # Can happen for a member of a structured array and an array of that name.
-        double = next((name for name, other in pairwise(names) if name == other), None)
-        if double is not None:
-            msg = f"two values are named {double[:60]}"
+        duplicate = next((name for name, other in pairwise(names) if name == other), None)
+        if duplicate is not None:
+            msg = f"two values are named {duplicate[:60]}"
             raise FormatError(msg)
         return names
 
@@ -311,10 +311,10 @@ class _Npz(CountedContainer):
         return values
 
     def _owner(self, name: str) -> str:
-        found = [m for m in self._members if name == m or name.startswith((f"{m}.", f"{m}/"))]
-        if not found:
+        owners = [m for m in self._members if name == m or name.startswith((f"{m}.", f"{m}/"))]
+        if not owners:
             raise KeyError(name)
-        return max(found, key=len)
+        return max(owners, key=len)
 
     def read(self, name: str) -> Any:
         return self._values_of(self._owner(name)).read(name)
@@ -355,14 +355,14 @@ class _Npz(CountedContainer):
         total = header.shape[0]
         width = math.prod(header.shape[1:]) * header.dtype.itemsize
         start, stop = max(0, start), max(start, min(stop, total))
-        stream, at = self._streams.pop(name, (None, 0))
+        stream, stream_row = self._streams.pop(name, (None, 0))
         with wrap_errors(name):
-            if stream is None or at > start:
+            if stream is None or stream_row > start:
                 stream = self._stream(name)
-                at = 0
+                stream_row = 0
                 stream.read(header.start)
-            for place in range(at * width, start * width, _SKIPPED):
-                stream.read(min(_SKIPPED, start * width - place))
+            for position in range(stream_row * width, start * width, _SKIPPED):
+                stream.read(min(_SKIPPED, start * width - position))
             rows = np.empty((stop - start, *header.shape[1:]), header.dtype)
             view = rows.reshape(-1).view(np.uint8).data
             got = 0

@@ -36,8 +36,8 @@ def _rows(lines: list[bytes], what: str) -> Array:
     if widths or width not in _WIDTHS:
         msg = f"a {what} line has {min({width, *widths})} numbers; x y z are needed"
         raise FormatError(msg)
-    found = numbers(b"\n".join(line.split(None, 1)[1] for line in lines))
-    return found.reshape(len(lines), width)
+    values = numbers(b"\n".join(line.split(None, 1)[1] for line in lines))
+    return values.reshape(len(lines), width)
 
 
 def _faces(lines: list[bytes], vertices: Array, count: int) -> Array:

@@ -56,8 +56,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     return Values({"points": points, "faces": triangles(sides, corners.astype(np.int64))})
 
 
-def _whole_numbers(found: Array) -> bool:
-    return bool(((found >= 0) & (found < 2**53) & (found == np.trunc(found))).all())
+def _whole_numbers(values: Array) -> bool:
+    return bool(((values >= 0) & (values < 2**53) & (values == np.trunc(values))).all())
 
 
 OFF = Format("off", (".off",), _open, magic=(b"OFF",))

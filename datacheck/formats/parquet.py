@@ -75,17 +75,21 @@ class _Parquet(ArrowColumns):
         # What the footer says of a column is not read: a wrong value there makes Arrow abort the
         # process.
         counted = ByteCounter(self._pa)
-        how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
+        options: dict[str, Any] = {
+            "batch_size": self._batch,
+            "columns": [name],
+            "use_threads": False,
+        }
         for batch in chain.from_iterable(
-            self._file.iter_batches(row_groups=[group], **how) for group in groups
+            self._file.iter_batches(row_groups=[group], **options) for group in groups
         ):
             column = batch.column(0)
             yield column
             check_expansion(counted.add(column), self._nbytes, name)
 
     def _first(self, name: str, group: int) -> Any:
-        how: dict[str, Any] = {"row_groups": [group], "columns": [name], "use_threads": False}
-        return next(self._file.iter_batches(batch_size=1, **how)).column(0)
+        options: dict[str, Any] = {"row_groups": [group], "columns": [name], "use_threads": False}
+        return next(self._file.iter_batches(batch_size=1, **options)).column(0)
 
 
 def _check_ends(path: AnyPath) -> int:

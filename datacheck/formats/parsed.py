@@ -167,12 +167,12 @@ def _is_number(item: Any) -> bool:
 
 def conflict(data: bytes) -> str:
     """Return where the markers of a git merge conflict are in a text, "" without a conflict."""
-    first = 0 if data.startswith(b"<<<<<<< ") else data.find(b"\n<<<<<<< ") + 1
-    middle = data.find(b"\n=======", first)
-    last = data.find(b"\n>>>>>>> ", middle) + 1
-    if middle < 0 or not last or not data.startswith(b"<<<<<<< ", first):
+    start = 0 if data.startswith(b"<<<<<<< ") else data.find(b"\n<<<<<<< ") + 1
+    middle = data.find(b"\n=======", start)
+    end = data.find(b"\n>>>>>>> ", middle) + 1
+    if middle < 0 or not end or not data.startswith(b"<<<<<<< ", start):
         return ""
-    lines = [data.count(b"\n", 0, place) + 1 for place in (first, last)]
+    lines = [data.count(b"\n", 0, position) + 1 for position in (start, end)]
     return "lines {:,} to {:,} are a git merge conflict (<<<<<<<, =======, >>>>>>>): keep one side".format(
         *lines
     )

@@ -41,16 +41,16 @@ class _Field:
 def _header(data: bytes) -> tuple[list[_Field], int, str, int]:
     """Return (fields, number of points, encoding, where the body starts)."""
     entries: dict[str, list[str]] = {}
-    at = 0
+    offset = 0
     while "DATA" not in entries:
-        end = data.find(b"\n", at, _HEADER_BYTES)
+        end = data.find(b"\n", offset, _HEADER_BYTES)
         if end < 0:
             msg = f"not a PCD file: no DATA line in the first {_HEADER_BYTES:,} bytes"
             raise FormatError(msg)
-        words = data[at:end].decode("latin1").split()
+        words = data[offset:end].decode("latin1").split()
         if words and not words[0].startswith("#"):
             entries[words[0].upper()] = words[1:]
-        at = end + 1
+        offset = end + 1
     try:
         fields = _fields(entries)
         width, height = (int(entries[key][0]) for key in ("WIDTH", "HEIGHT"))
@@ -62,7 +62,7 @@ def _header(data: bytes) -> tuple[list[_Field], int, str, int]:
     if points < 0 or width * height != points:
         msg = f"the PCD header says {points:,} points but WIDTH x HEIGHT is {width * height:,}"
         raise FormatError(msg)
-    return fields, points, encoding, at
+    return fields, points, encoding, offset
 
 
 def _fields(entries: dict[str, list[str]]) -> list[_Field]:
@@ -85,23 +85,23 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
         FormatError: the bytes refer outside themselves or do not give `size` bytes.
     """
     out = bytearray()
-    at = 0
+    position = 0
     end = len(data)
-    while at < end and len(out) <= size:
-        control = data[at]
-        at += 1
+    while position < end and len(out) <= size:
+        control = data[position]
+        position += 1
         if control < 32:
-            out += data[at : at + control + 1]
-            at += control + 1
+            out += data[position : position + control + 1]
+            position += control + 1
             continue
         length = control >> 5
         if length == 7:
-            length += data[at] if at < end else 0
-            at += 1
-        if at >= end:
+            length += data[position] if position < end else 0
+            position += 1
+        if position >= end:
             break
-        back = ((control & 31) << 8) + data[at] + 1
-        at += 1
+        back = ((control & 31) << 8) + data[position] + 1
+        position += 1
         length += 2
         start = len(out) - back
         if start < 0:
@@ -109,7 +109,7 @@ def unpack_lzf(data: bytes, size: int) -> bytes:
             raise FormatError(msg)
         chunk = out[start : start + length]
         out += chunk if back >= length else (chunk * (length // back + 1))[:length]
-    if len(out) != size or at != end:
+    if len(out) != size or position != end:
         msg = f"the compressed points do not unpack to the {size:,} bytes that are declared"
         raise FormatError(msg)
     return bytes(out)
@@ -119,16 +119,16 @@ _EXACT = 2.0**53  # from here on float64 skips integers
 
 
 def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
-    found = numbers(body)
+    values = numbers(body)
     width = sum(f.count for f in fields)
-    if len(found) != points * width:
-        msg = f"{points:,} points of {width} numbers are declared, {len(found):,} numbers found"
+    if len(values) != points * width:
+        msg = f"{points:,} points of {width} numbers are declared, {len(values):,} numbers found"
         raise FormatError(msg)
-    rows = found.reshape(points, width)
+    rows = values.reshape(points, width)
     columns = {}
-    at = 0
+    first_column = 0
     for f in fields:
-        part = slice(at, at + f.count)
+        part = slice(first_column, first_column + f.count)
         if (
             f.dtype.itemsize == 8
             and f.dtype.kind in "iu"
@@ -137,7 +137,7 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
             columns[f.name] = _whole(np.array(body.split()).reshape(points, width)[:, part], f)
         else:
             columns[f.name] = declared(rows[:, part], f.dtype, f"field {f.name}")
-        at += f.count
+        first_column += f.count
     return columns
 
 
@@ -177,10 +177,12 @@ def _compressed(body: bytes, fields: list[_Field], points: int) -> dict[str, Arr
     check_expansion(size, packed, "the compressed points")
     raw = unpack_lzf(body[8 : 8 + packed], size)
     columns = {}
-    at = 0
+    offset = 0
     for f in fields:  # field after field, not point after point
-        columns[f.name] = np.frombuffer(raw, f.dtype, points * f.count, at).reshape(points, f.count)
-        at += points * f.count * f.dtype.itemsize
+        columns[f.name] = np.frombuffer(raw, f.dtype, points * f.count, offset).reshape(
+            points, f.count
+        )
+        offset += points * f.count * f.dtype.itemsize
     return columns
 
 
@@ -212,12 +214,12 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()
-    fields, points, encoding, at = _header(data)
+    fields, points, encoding, body_start = _header(data)
     if encoding not in _BODIES:
         msg = f"PCD data in encoding {encoding[:30]!r}; {', '.join(_BODIES)} are read"
         raise FormatError(msg)
     check_bytes(points * sum(f.count * f.dtype.itemsize for f in fields), "the points")
-    return Values(_values(_BODIES[encoding](data[at:], fields, points)))
+    return Values(_values(_BODIES[encoding](data[body_start:], fields, points)))
 
 
 PCD = Format("pcd", (".pcd",), _open, magic=(b"# .PCD", b"VERSION "))

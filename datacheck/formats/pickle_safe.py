@@ -156,9 +156,9 @@ def _scalar(dtype: Any, data: Any = b"") -> Array:
 def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _ArrayRecord:
     """Return the record of an array; `axes` transposes an array in order "K" (NumPy 2.3)."""
     record = _ArrayRecord()
-    turned = order == "K" and axes is not None
-    record.value = _array(data, dtype, shape, "C" if turned else order)
-    if turned:
+    transposed = order == "K" and axes is not None
+    record.value = _array(data, dtype, shape, "C" if transposed else order)
+    if transposed:
         record.value = record.value.transpose(axes)
     return record
 
@@ -196,17 +196,19 @@ class _JoblibRecord(_ArrayRecord):
         if state.get("numpy_array_alignment_bytes") is not None:
             self.stream.seek(int.from_bytes(self.stream.read(1), "little"), io.SEEK_CUR)
         count = math.prod(sizes)
-        at = self.stream.tell()
+        offset = self.stream.tell()
         nbytes = count * dtype.value.itemsize
-        if dtype.value.itemsize == 0 or at + nbytes > len(self.data):
-            found = max(0, len(self.data) - at)
+        if dtype.value.itemsize == 0 or offset + nbytes > len(self.data):
+            found = max(0, len(self.data) - offset)
             msg = (
                 f"an array of shape {sizes} and type {dtype.value} needs {nbytes:,} bytes, "
                 f"{found:,} follow"
             )
             raise FormatError(msg)
         flat = (
-            np.frombuffer(self.data, dtype.value, count, at) if count else np.empty(0, dtype.value)
+            np.frombuffer(self.data, dtype.value, count, offset)
+            if count
+            else np.empty(0, dtype.value)
         )
         self.value = (
             flat.reshape(sizes[::-1]).T if state.get("order") == "F" else flat.reshape(sizes)
@@ -652,9 +654,13 @@ def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | Non
         Proof: with other bytes in these places, the unpickler returns exactly these other arrays
         and changes nothing else.
     """
-    spans = {name: at for name, value in values.items() if (at := _place(data, value)) is not None}
-    ends = sorted({(at, at + values[name].nbytes) for name, at in spans.items()})
-    if not _are_used_once(data, {at for at, _ in ends}):
+    spans = {
+        name: offset
+        for name, value in values.items()
+        if (offset := _place(data, value)) is not None
+    }
+    ends = sorted({(offset, offset + values[name].nbytes) for name, offset in spans.items()})
+    if not _are_used_once(data, {offset for offset, _ in ends}):
         return None
     edges = [0, *(edge for span in ends for edge in span), len(data)]
     if (
@@ -663,20 +669,20 @@ def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | Non
         or edges != sorted(edges)
     ):
         return None
-    mould = _PickleTemplate(
+    template = _PickleTemplate(
         data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values
     )
     other = bytearray(data)
     for start, stop in ends:
         other[start:stop] = bytes(byte ^ 0x55 for byte in data[start:stop])
-    filled = mould.filled(bytes(other))
+    filled = template.filled(bytes(other))
     try:
         wanted = unpickle(bytes(other))
     except FormatError:
         return None
     if filled is None or wanted.keys() != values.keys():
         return None
-    return mould if all(_equal(filled.read(name), wanted[name]) for name in wanted) else None
+    return template if all(_equal(filled.read(name), wanted[name]) for name in wanted) else None
 
 
 def _are_used_once(data: bytes, starts: Set[int]) -> bool:
@@ -687,18 +693,20 @@ def _are_used_once(data: bytes, starts: Set[int]) -> bool:
         shows only in some files.
     """
     memo = set[int]()
-    held = set[int]()
-    last = False
+    string_indices = set[int]()
+    just_pushed = False
     with contextlib.suppress(Exception):
-        for code, number, at in pickletools.genops(data):
+        for code, number, offset in pickletools.genops(data):
             name = code.name
             if name in _PUTS:
                 index = len(memo) if number is None else int(number)
                 memo.add(index)
-                held.add(index) if last else held.discard(index)
-            elif name == "DUP" or (name in _GETS and int(str(number)) in held):
+                string_indices.add(index) if just_pushed else string_indices.discard(index)
+            elif name == "DUP" or (name in _GETS and int(str(number)) in string_indices):
                 return False
-            last = name in _STRINGS and at is not None and bool({at + 2, at + 5} & starts)
+            just_pushed = (
+                name in _STRINGS and offset is not None and bool({offset + 2, offset + 5} & starts)
+            )
         return True
     return False
 
@@ -717,8 +725,8 @@ def _place(data: bytes, value: Any) -> int | None:
     heads = [b"T" + size, b"B" + size] + (
         [b"U" + size[:1], b"C" + size[:1]] if len(raw) < 256 else []
     )
-    found = [(data.find(head + raw), len(head)) for head in heads]
-    places = [at + length for at, length in found if at >= 0]
+    matches = [(data.find(head + raw), len(head)) for head in heads]
+    places = [offset + length for offset, length in matches if offset >= 0]
     return places[0] if len(places) == 1 and data.count(raw) == 1 else None
 
 
@@ -742,13 +750,13 @@ def _parse(data: bytes, hint: Hint) -> Container:
     data = _unpacked(data) if data[:2] in _PACKED else data
     if len(data) > _TEMPLATE_BYTES:
         return Values(unpickle(data))
-    known = _templates.get(len(data), [])
-    for mould in known:
-        if mould is not None and (filled := mould.filled(data)) is not None:
+    templates = _templates.get(len(data), [])
+    for template in templates:
+        if template is not None and (filled := template.filled(data)) is not None:
             return filled
     values = unpickle(data)
-    if len(data) in _templates and len(known) < 8:
-        known.append(_make_template(data, values))
+    if len(data) in _templates and len(templates) < 8:
+        templates.append(_make_template(data, values))
     elif len(data) not in _templates:
         if len(_templates) >= _MAX_TEMPLATES:
             del _templates[next(iter(_templates))]
@@ -763,12 +771,12 @@ _PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\
 def _unpacked(data: bytes) -> bytes:
     with wrap_errors("damaged compressed pickle"):
         stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects zlib and gzip by their headers
-        found = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
-        check_expansion(len(found), len(data), "the pickle")
+        unpacked = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
+        check_expansion(len(unpacked), len(data), "the pickle")
         if not stream.eof:
             msg = "a compressed pickle that is cut short"
             raise FormatError(msg)
-        return found
+        return unpacked
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

@@ -95,16 +95,16 @@ Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list
 
 def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     """Return (byte order, elements, where the body starts)."""
-    first = _FIRST.match(data)
-    found = first and _END[first[1][-1:]].search(data, 0, _HEADER_BYTES)
-    if not data.startswith(b"ply") or not found:
+    magic_match = _FIRST.match(data)
+    end_match = magic_match and _END[magic_match[1][-1:]].search(data, 0, _HEADER_BYTES)
+    if not data.startswith(b"ply") or not end_match:
         msg = (
             "not a PLY file"
             if not data.startswith(b"ply")
             else f"no end_header in the first {_HEADER_BYTES:,} bytes"
         )
         raise FormatError(msg)
-    texts = [line.decode("latin1") for line in text_lines(data[: found.start() + 1])[1:]]
+    texts = [line.decode("latin1") for line in text_lines(data[: end_match.start() + 1])[1:]]
     lines = [line for line in texts if line.split()]
     formats = [line.split()[1:2] for line in lines if line.split()[0] == "format"]
     order = _ORDERS.get("".join(formats[0])) if formats else None
@@ -121,7 +121,7 @@ def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     if len({element.name for element in elements}) < len(elements):
         msg = "the PLY header declares two elements of one name"
         raise FormatError(msg)
-    return order, elements, found.end()
+    return order, elements, end_match.end()
 
 
 _WORDS = {"element": 3, "property": 3, "format": 3}  # words of a line; a list property has two more
@@ -174,28 +174,30 @@ def _binary(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int
         raise FormatError(msg) from error
 
 
-def _length(data: bytes, p: _Property, at: int) -> tuple[int, int]:
-    """Return the number of entries of the list at `at` (1 for a plain property) and their start."""
+def _length(data: bytes, p: _Property, offset: int) -> tuple[int, int]:
+    """Return the number of entries of the list at `offset` (1 for a plain property) and their start."""
     if p.counts is None:
-        return 1, at
-    length = int(np.frombuffer(data, p.counts, 1, at)[0])
+        return 1, offset
+    length = int(np.frombuffer(data, p.counts, 1, offset)[0])
     if not 0 <= length <= len(data):
         msg = f"a list of {length:,} entries"
         raise ValueError(msg)
-    return length, at + p.counts.itemsize
+    return length, offset + p.counts.itemsize
 
 
 def _first_row(data: bytes, element: _PlyElement, start: int) -> tuple[list[int], np.dtype[Any]]:
     lengths = []
     spec = list[Any]()
-    at = start
+    offset = start
     for i, p in enumerate(element.properties):
-        length, at = _length(data, p, at) if element.count else (0 if p.counts else 1, at)
+        length, offset = (
+            _length(data, p, offset) if element.count else (0 if p.counts else 1, offset)
+        )
         if p.counts is not None:
             spec.append((f"n{i}", p.counts))
         spec.append((f"v{i}", p.dtype, (length,) if p.counts is not None else ()))
         lengths.append(length)
-        at += length * p.dtype.itemsize
+        offset += length * p.dtype.itemsize
     return lengths, np.dtype(spec)
 
 
@@ -229,20 +231,20 @@ def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Co
 def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Columns, int]:
     values: list[list[Array]] = [[] for _ in element.properties]
     lengths: list[list[Array]] = [[] for _ in element.properties]
-    at = start
-    left = element.count
-    many = _RUN
-    while left:
-        alike, row = _uniform_rows(data, element, at, min(left, many))
+    offset = start
+    remaining = element.count
+    batch_size = _RUN
+    while remaining:
+        uniform, row_bytes = _uniform_rows(data, element, offset, min(remaining, batch_size))
         for i, (p, column) in enumerate(zip(element.properties, values, strict=True)):
-            column.append(alike[f"v{i}"].reshape(-1))
+            column.append(uniform[f"v{i}"].reshape(-1))
             if p.counts is not None:
-                lengths[i].append(alike[f"n{i}"].astype(np.int64))
-        at, left = at + len(alike) * row, left - len(alike)
-        many = 2 * many if len(alike) == many else _RUN
-        if len(alike) < _RUN:  # triangles and quads alternate
-            at = _single_rows(data, element, at, min(left, _ROWS), values, lengths)
-            left -= min(left, _ROWS)
+                lengths[i].append(uniform[f"n{i}"].astype(np.int64))
+        offset, remaining = offset + len(uniform) * row_bytes, remaining - len(uniform)
+        batch_size = 2 * batch_size if len(uniform) == batch_size else _RUN
+        if len(uniform) < _RUN:  # triangles and quads alternate
+            offset = _single_rows(data, element, offset, min(remaining, _ROWS), values, lengths)
+            remaining -= min(remaining, _ROWS)
     columns: Columns = {}
     for p, column, counts in zip(element.properties, values, lengths, strict=True):
         flat = np.concatenate(column) if column else np.empty(0, p.dtype)
@@ -250,36 +252,36 @@ def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Col
             flat,
             None if p.counts is None else np.concatenate(counts or [np.zeros(0, np.int64)]),
         )
-    return columns, at
+    return columns, offset
 
 
 def _single_rows(
     data: bytes,
     element: _PlyElement,
-    at: int,
+    offset: int,
     count: int,
     values: list[list[Array]],
     lengths: list[list[Array]],
 ) -> int:
     """Add `count` rows to `values` and `lengths`; return where the next row starts."""
-    found: list[list[int]] = [[] for _ in element.properties]
+    new_lengths: list[list[int]] = [[] for _ in element.properties]
     for _ in range(count):
-        for p, column, counts in zip(element.properties, values, found, strict=True):
-            length, at = _length(data, p, at)
-            column.append(np.frombuffer(data, p.dtype, length, at))
+        for p, column, counts in zip(element.properties, values, new_lengths, strict=True):
+            length, offset = _length(data, p, offset)
+            column.append(np.frombuffer(data, p.dtype, length, offset))
             counts.append(length)
-            at += length * p.dtype.itemsize
-    for counts, into in zip(found, lengths, strict=True):
+            offset += length * p.dtype.itemsize
+    for counts, into in zip(new_lengths, lengths, strict=True):
         into.append(np.array(counts, np.int64))
-    return at
+    return offset
 
 
-def _uniform_rows(data: bytes, element: _PlyElement, at: int, most: int) -> tuple[Array, int]:
+def _uniform_rows(data: bytes, element: _PlyElement, offset: int, most: int) -> tuple[Array, int]:
     """Return up to `most` rows with lists as long as in the first, and their size in bytes."""
-    lengths, row = _first_row(data, element, at)
-    rows = np.frombuffer(data, row, min(most, (len(data) - at) // row.itemsize), at)
+    lengths, row = _first_row(data, element, offset)
+    rows = np.frombuffer(data, row, min(most, (len(data) - offset) // row.itemsize), offset)
     if not len(rows):
-        msg = f"{len(data) - at:,} bytes are left"
+        msg = f"{len(data) - offset:,} bytes are left"
         raise ValueError(msg)
     same = np.ones(len(rows), bool)
     for i, p in enumerate(element.properties):
@@ -314,16 +316,16 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
         }
         return columns, start + element.count * width
     pieces: list[list[Array]] = [[] for _ in element.properties]
-    at = start
+    position = start
     for _ in range(element.count):
         for p, column in zip(element.properties, pieces, strict=True):
             length = 1
             if p.counts is not None:
-                length = _entries(float(tokens[at]), p) if at < len(tokens) else 1
-                at += 1
-            column.append(tokens[at : at + length])
-            at += length
-        if at > len(tokens):
+                length = _entries(float(tokens[position]), p) if position < len(tokens) else 1
+                position += 1
+            column.append(tokens[position : position + length])
+            position += length
+        if position > len(tokens):
             msg = f"the rows of {element.name} end in the middle"
             raise FormatError(msg)
     joined = {
@@ -333,7 +335,7 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
     return {
         p.name: (declared(joined[p.name][0], p.dtype, f"property {p.name}"), joined[p.name][1])
         for p in element.properties
-    }, at
+    }, position
 
 
 def _entries(count: float, p: _Property) -> int:
@@ -370,11 +372,11 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()
-    order, elements, at = _header(data)
+    order, elements, position = _header(data)
     body: Array = np.empty(0)
     if not order:
-        body, at = numbers(data[at:]), 0
-    found: list[tuple[_PlyElement, Columns]] = []
+        body, position = numbers(data[position:]), 0
+    element_columns: list[tuple[_PlyElement, Columns]] = []
     for element in elements:
         if element.count and not element.properties:
             msg = (
@@ -385,13 +387,15 @@ def _open(path: AnyPath, hint: Hint) -> Values:
         if len({p.name for p in element.properties}) != len(element.properties):
             msg = f"two properties of {element.name} have one name"
             raise FormatError(msg)
-        columns, at = _binary(data, element, at) if order else _ascii(body, element, at)
-        found.append((element, columns))
+        columns, position = (
+            _binary(data, element, position) if order else _ascii(body, element, position)
+        )
+        element_columns.append((element, columns))
     # Text files with surplus rows are common, and other readers skip them too.
-    if order and data[at:].strip():
-        msg = f"{len(data) - at:,} bytes follow the last row that the header declares"
+    if order and data[position:].strip():
+        msg = f"{len(data) - position:,} bytes follow the last row that the header declares"
         raise FormatError(msg)
-    return Values(_values(found))
+    return Values(_values(element_columns))
 
 
 PLY = Format("ply", (".ply",), _open, magic=(b"ply\n", b"ply\r\n"))

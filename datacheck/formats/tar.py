@@ -75,55 +75,57 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
     Raises:
         FormatError: the file is no tar, damaged, or cut short.
     """
-    at = 0
+    offset = 0
     count = 0
-    told = None
+    extended = None
     while True:
-        header = _bytes(file, at, _BLOCK)
-        if told is None and len(header) == _BLOCK and not any(header):
-            _check_end(file, at, total)
+        header = _bytes(file, offset, _BLOCK)
+        if extended is None and len(header) == _BLOCK and not any(header):
+            _check_end(file, offset, total)
             return
         if len(header) < _BLOCK or not any(header):
             msg = (
-                f"byte {at:,}: the archive ends without its end mark: it is cut short behind "
+                f"byte {offset:,}: the archive ends without its end mark: it is cut short behind "
                 f"{_member_count(count)}"
             )
-            raise FormatError(msg if at else _NO_TAR)
-        kind = _kind(header, at)
-        start = at + _BLOCK
-        _check_numbers(header, at)
-        speaks = kind in {b"x", b"X", b"g", b"L", b"K"}
+            raise FormatError(msg if offset else _NO_TAR)
+        kind = _kind(header, offset)
+        start = offset + _BLOCK
+        _check_numbers(header, offset)
+        is_extended = kind in {b"x", b"X", b"g", b"L", b"K"}
         size = (
-            _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
+            _number(header[124:136], offset)
+            if extended is None or extended.size < 0 or is_extended
+            else extended.size
         )
         if kind in _UNSUPPORTED_KINDS or kind == _FOLDER:
             size = 0
         if start + size > total:
             msg = (
-                f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is "
+                f"byte {offset:,}: a member of {size:,} bytes, {total - start:,} are left: the file is "
                 f"cut short behind "
                 f"{_member_count(count)}"
             )
             raise FormatError(msg)
-        if speaks:
-            check_bytes(size, f"byte {at:,}: a header of the next member", _EXTENDED_BYTES)
-            told = _merge_headers(
-                told or _ExtendedHeader(),
-                _apply_header(kind, _bytes(file, start, size), at, _ExtendedHeader()),
-                at,
+        if is_extended:
+            check_bytes(size, f"byte {offset:,}: a header of the next member", _EXTENDED_BYTES)
+            extended = _merge_headers(
+                extended or _ExtendedHeader(),
+                _apply_header(kind, _bytes(file, start, size), offset, _ExtendedHeader()),
+                offset,
             )
         else:
             if kind != _FOLDER:
                 count += 1
                 yield _Member(
-                    (told and told.name) or _name(header, at),
+                    (extended and extended.name) or _name(header, offset),
                     start,
                     size,
-                    _unsupported_kind(kind, told),
+                    _unsupported_kind(kind, extended),
                 )
-            told = None
+            extended = None
             start = _sparse_start(file, start, header[482]) if kind == _SPARSE else start
-        at = start + -(-size // _BLOCK) * _BLOCK
+        offset = start + -(-size // _BLOCK) * _BLOCK
 
 
 def _member_count(count: int) -> str:
@@ -135,14 +137,18 @@ def _bytes(file: BinaryIO, start: int, size: int) -> bytes:
     return file.read(size)
 
 
-def _kind(header: bytes, at: int) -> bytes:
+def _kind(header: bytes, offset: int) -> bytes:
     """Return the type of a member; checks the header's checksum."""
-    said = header[148:156].strip(b" \0").rjust(6, b"0")
+    checksum = header[148:156].strip(b" \0").rjust(6, b"0")
     plain = header[:148] + b" " * 8 + header[156:]
     # Old writers summed signed bytes.
     signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))
-    if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
-        msg = f"byte {at:,}: the header of a member does not fit its checksum" if at else _NO_TAR
+    if checksum not in {b"%06o" % sum(plain), b"%06o" % signed}:
+        msg = (
+            f"byte {offset:,}: the header of a member does not fit its checksum"
+            if offset
+            else _NO_TAR
+        )
         raise FormatError(msg)
     old_folder = header[156:157] == b"\0" and header[:100].partition(b"\0")[0].endswith(b"/")
     return _FOLDER if old_folder else header[156:157]
@@ -159,7 +165,7 @@ def _sparse_start(file: BinaryIO, start: int, more: int) -> int:
     return start
 
 
-def _check_numbers(header: bytes, at: int) -> None:
+def _check_numbers(header: bytes, offset: int) -> None:
     """Refuse a header number at which Python's tarfile, and so webdataset, ends the archive.
 
     Raises:
@@ -172,7 +178,7 @@ def _check_numbers(header: bytes, at: int) -> None:
                 int(field.partition(b"\0")[0].decode("ascii").strip() or "0", 8)
         except ValueError as error:
             msg = (
-                f"byte {at + start:,}: {field[:12]!r} stands where a header has a number; "
+                f"byte {offset + start:,}: {field[:12]!r} stands where a header has a number; "
                 f"readers of shards end here"
             )
             raise FormatError(msg) from error
@@ -182,37 +188,37 @@ def _check_numbers(header: bytes, at: int) -> None:
 _NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345))
 
 
-def _number(field: bytes, at: int) -> int:
+def _number(field: bytes, offset: int) -> int:
     if field[0] == 0x80:  # GNU's encoding of numbers beyond eight octal digits
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \0")
     if not digits:
         return 0
     if not re.fullmatch(rb"[0-7]+", digits):
-        msg = f"byte {at:,}: {digits[:12]!r} stands where a header has a number"
+        msg = f"byte {offset:,}: {digits[:12]!r} stands where a header has a number"
         raise FormatError(msg)
     return int(digits, 8)
 
 
-def _name(header: bytes, at: int) -> str:
+def _name(header: bytes, offset: int) -> str:
     name = header[:100].partition(b"\0")[0]
     prefix = header[345:500].partition(b"\0")[0]
     # GNU tar writes times there, which Python's tarfile reads as a prefix.
     if prefix and header[257:263] != b"ustar\0":
         msg = (
-            f"byte {at:,}: a name with a prefix in a header that is not of the standard; readers "
+            f"byte {offset:,}: a name with a prefix in a header that is not of the standard; readers "
             f"differ in its name"
         )
         raise FormatError(msg)
-    return _text(prefix + b"/" + name if prefix else name, at)
+    return _text(prefix + b"/" + name if prefix else name, offset)
 
 
-def _text(raw: bytes, at: int) -> str:
-    return text(raw, f"byte {at:,}: the name of a member")
+def _text(raw: bytes, offset: int) -> str:
+    return text(raw, f"byte {offset:,}: the name of a member")
 
 
-def _unsupported_kind(kind: bytes, told: _ExtendedHeader | None) -> str:
-    if kind == _SPARSE or (told is not None and told.holes):
+def _unsupported_kind(kind: bytes, extended: _ExtendedHeader | None) -> str:
+    if kind == _SPARSE or (extended is not None and extended.holes):
         return "stored with holes (sparse)"
     return (
         ""
@@ -221,89 +227,97 @@ def _unsupported_kind(kind: bytes, told: _ExtendedHeader | None) -> str:
     )
 
 
-def _merge_headers(first: _ExtendedHeader, then: _ExtendedHeader, at: int) -> _ExtendedHeader:
+def _merge_headers(
+    earlier: _ExtendedHeader, later: _ExtendedHeader, offset: int
+) -> _ExtendedHeader:
     """Merge two headers in front of a member.
 
     Raises:
         FormatError: they contradict each other; readers disagree on which one applies.
     """
-    for one, other in ((first.name, then.name), (first.size, then.size)):
-        if one != other and one not in {"", -1} and other not in {"", -1}:
+    for earlier_value, later_value in ((earlier.name, later.name), (earlier.size, later.size)):
+        if (
+            earlier_value != later_value
+            and earlier_value not in {"", -1}
+            and later_value not in {"", -1}
+        ):
             msg = (
-                f"byte {at:,}: two headers say different things of the next member: {one!r} and "
-                f"{other!r}"
+                f"byte {offset:,}: two headers say different things of the next member: {earlier_value!r} and "
+                f"{later_value!r}"
             )[:300]
             raise FormatError(msg)
     return _ExtendedHeader(
-        first.name or then.name, max(first.size, then.size), first.holes or then.holes
+        earlier.name or later.name, max(earlier.size, later.size), earlier.holes or later.holes
     )
 
 
-def _apply_header(kind: bytes, data: bytes, at: int, told: _ExtendedHeader) -> _ExtendedHeader:
+def _apply_header(
+    kind: bytes, data: bytes, offset: int, extended: _ExtendedHeader
+) -> _ExtendedHeader:
     """Return the known facts of the next member after one more header for it."""
     if kind == b"K":  # target of a link
-        return told
+        return extended
     if kind == b"L":
-        return told._replace(name=_text(data.partition(b"\0")[0], at))
-    for key, value in _records(data, at):
+        return extended._replace(name=_text(data.partition(b"\0")[0], offset))
+    for key, value in _records(data, offset):
         if kind == b"g":  # a header for all following members: a comment, as Git writes it
-            _check_global(key, at)
+            _check_global(key, offset)
         elif key in {b"path", b"GNU.sparse.name"}:
             # The path of a sparse file is a placeholder that GNU tar made up.
-            named = told.holes and key == b"path"
-            told = told if named else told._replace(name=_text(value, at))
+            named = extended.holes and key == b"path"
+            extended = extended if named else extended._replace(name=_text(value, offset))
         elif key == b"size":
-            told = told._replace(size=_decimal(value, at))
+            extended = extended._replace(size=_decimal(value, offset))
         if key.startswith(b"GNU.sparse") and kind != b"g":
-            told = told._replace(holes=True)
-    return told
+            extended = extended._replace(holes=True)
+    return extended
 
 
-def _check_global(key: bytes, at: int) -> None:
+def _check_global(key: bytes, offset: int) -> None:
     """Check that a header for all members sets no name or size: readers disagree on its effect.
 
     Raises:
         FormatError: it sets one.
     """
     if key in {b"path", b"size"} or key.startswith(b"GNU.sparse"):
-        msg = f"byte {at:,}: a header gives one {key.decode('latin1')[:40]!r} to all members"
+        msg = f"byte {offset:,}: a header gives one {key.decode('latin1')[:40]!r} to all members"
         raise FormatError(msg)
 
 
-def _records(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+def _records(data: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
     """Yield (key, value) of a pax header.
 
     A record is ``27 path=...`` and a line end; the number counts all bytes of the record.
     """
-    place = 0
-    while place < len(data):
-        size = _decimal(data[place : place + 8].partition(b" ")[0], at)
-        record = data[place : place + size]
+    position = 0
+    while position < len(data):
+        size = _decimal(data[position : position + 8].partition(b" ")[0], offset)
+        record = data[position : position + size]
         key, equals, value = record.partition(b" ")[2].partition(b"=")
         if not equals or len(record) < size or not value.endswith(b"\n"):
-            msg = f"byte {at:,}: a damaged pax header"
+            msg = f"byte {offset:,}: a damaged pax header"
             raise FormatError(msg)
         yield key, value[:-1]
-        place += size
+        position += size
 
 
-def _decimal(digits: bytes, at: int) -> int:
+def _decimal(digits: bytes, offset: int) -> int:
     if not re.fullmatch(rb"[1-9]\d{0,17}|0", digits):
-        msg = f"byte {at:,}: {digits[:12]!r} stands where a pax header has a number"
+        msg = f"byte {offset:,}: {digits[:12]!r} stands where a pax header has a number"
         raise FormatError(msg)
     return int(digits)
 
 
-def _check_end(file: BinaryIO, at: int, total: int) -> None:
+def _check_end(file: BinaryIO, offset: int, total: int) -> None:
     """Check that nothing follows the end mark.
 
     Raises:
         FormatError: something follows, such as a second archive, which no reader would see.
     """
-    rest = _bytes(file, at, min(total - at, _TAIL_BYTES))
-    if any(rest) or len(rest) < total - at:
+    rest = _bytes(file, offset, min(total - offset, _TAIL_BYTES))
+    if any(rest) or len(rest) < total - offset:
         msg = (
-            f"{total - at - _BLOCK:,} bytes follow the end mark at byte {at:,}; archives cannot "
+            f"{total - offset - _BLOCK:,} bytes follow the end mark at byte {offset:,}; archives cannot "
             f"simply be joined"
         )
         raise FormatError(msg)
@@ -330,7 +344,7 @@ class _Tar(CountedContainer):
             raise
 
     def _index(self, total: int) -> None:
-        last = ""
+        previous_key = ""
         for count, member in enumerate(_members(self._file, total)):
             if count >= _MOST:
                 msg = f"more than {_MOST:,} members"
@@ -342,15 +356,15 @@ class _Tar(CountedContainer):
             reason = f"{member.name!r} is {member.odd}, no file" if member.odd else ""
             if value in self._members:
                 reason = f"two members are called {member.name!r}"
-            elif key in self._keys and key != last:
+            elif key in self._keys and key != previous_key:
                 reason = (
                     f"{member.name!r} stands apart from the other members of its key, which "
                     f"loaders take for two"
                 )
             self._keys[key] = self._keys.get(key) or (FormatError(reason) if reason else None)
             self._members.setdefault(value, member)
-            last = key
-        folders = {key[: found.start()] for key in self._keys for found in re.finditer("/", key)}
+            previous_key = key
+        folders = {key[: slash.start()] for key in self._keys for slash in re.finditer("/", key)}
         for folder in folders & self._keys.keys():
             reason = (
                 f"{folder!r} is a key and the folder of others: its values cannot be told "
@@ -403,12 +417,14 @@ class _Tar(CountedContainer):
             raise refused
         check_bytes(member.size, member.name)
         try:
-            found = _parsed(value.rpartition("/")[2], _bytes(self._file, member.start, member.size))
+            contents = _parsed(
+                value.rpartition("/")[2], _bytes(self._file, member.start, member.size)
+            )
         except FormatError as error:
             msg = f"{member.name}: {error}"
             raise FormatError(msg, error.code) from error
-        self._last = value, found
-        return found
+        self._last = value, contents
+        return contents
 
     def _container_of(self, name: str) -> tuple[Container, str]:
         value = name
@@ -464,31 +480,35 @@ def _split(name: str) -> tuple[str, str]:
 
 def _form(ending: str) -> Format | None:
     """Return the format that reads a member with this ending from its bytes, None without one."""
-    last = ending.rpartition(".")[2]
-    if last in _TEXTS | _COUNTS | _JSON:
+    suffix = ending.rpartition(".")[2]
+    if suffix in _TEXTS | _COUNTS | _JSON:
         return None
-    found = format_of(".pickle" if last == "pyd" else f".{ending}")
-    return found if found is not None and (found.parse or found.member) else None
+    file_format = format_of(".pickle" if suffix == "pyd" else f".{ending}")
+    return (
+        file_format
+        if file_format is not None and (file_format.parse or file_format.member)
+        else None
+    )
 
 
 def _parsed(ending: str, data: bytes) -> tuple[Container, str | None]:
     """Return the values of a member, and the inner name of the value that is named after it."""
-    last = ending.rpartition(".")[2]
+    suffix = ending.rpartition(".")[2]
     form = _form(ending)
     if form is not None:
         container = parse_container(form, data)
         sole = _SOLE.get(form.name)
         return container, sole if container.names() == [sole] else None
-    if last in _JSON:
+    if suffix in _JSON:
         check_bytes(len(data), "a JSON document", TEXT_BYTES)
         root = parse_json(data)
         if isinstance(root, dict):
             entries = {name: from_json(entry) for name, entry in root.items() if entry is not None}
             return Values(entries | {"": root}), None
         return (Values({}), None) if root is None else (Values({"": from_json(root)}), "")
-    if last in _TEXTS:
+    if suffix in _TEXTS:
         return Values({"": text(data)}), ""
-    return Values({"": _count(data) if last in _COUNTS else np.frombuffer(data, np.uint8)}), ""
+    return Values({"": _count(data) if suffix in _COUNTS else np.frombuffer(data, np.uint8)}), ""
 
 
 def _count(data: bytes) -> Array:

@@ -60,10 +60,10 @@ def _table(body: str) -> Array | None:
     plain = body.replace(",", " ").replace(";", " ") if "," in head or ";" in head else body
     for dtype in (np.int64, np.float64) if _WHOLE.fullmatch(plain) else (np.float64,):
         try:
-            found = np.loadtxt(io.StringIO(plain), dtype=dtype, comments=None, ndmin=2)
+            table = np.loadtxt(io.StringIO(plain), dtype=dtype, comments=None, ndmin=2)
         except (ValueError, OverflowError):
             continue
-        return found[:, 0] if found.shape[1] == 1 else found
+        return table[:, 0] if table.shape[1] == 1 else table
     return None
 
 
@@ -81,9 +81,9 @@ def _column(data: bytes) -> Array | None:
         stop = stop if stop > start else len(data)
         part = _parse_digits(data[start:stop])
         if part is None:
-            found = np.fromstring(data, np.int64, sep="\n")
+            values = np.fromstring(data, np.int64, sep="\n")
             # np.fromstring stops at the largest int64 for any number above it.
-            return found if found.max() < np.iinfo(np.int64).max else None
+            return values if values.max() < np.iinfo(np.int64).max else None
         parts.append(part)
         start = stop
     return np.concatenate(parts)
@@ -108,15 +108,15 @@ def _parse_digits(data: bytes) -> Array | None:
         ends, lengths = ends[lengths > 0], lengths[lengths > 0]
     if lengths.max(initial=0) > 8:
         return None
-    found: Array = np.ndarray((len(octets) - 7,), "<u8", octets, strides=(1,))[ends - lengths]
+    values: Array = np.ndarray((len(octets) - 7,), "<u8", octets, strides=(1,))[ends - lengths]
     # Shifts out the bytes after the number and zeros in before it.
-    found <<= (64 - 8 * lengths).astype(np.uint64)
-    found &= np.uint64(0x0F0F0F0F0F0F0F0F)
+    values <<= (64 - 8 * lengths).astype(np.uint64)
+    values &= np.uint64(0x0F0F0F0F0F0F0F0F)
     for factor, bits, mask in _JOINED:
-        found *= factor
-        found >>= bits
-        found &= mask
-    return found.view(np.int64)
+        values *= factor
+        values >>= bits
+        values &= mask
+    return values.view(np.int64)
 
 
 def _values(body: str) -> dict[str, Any]:
@@ -125,18 +125,18 @@ def _values(body: str) -> dict[str, Any]:
         return {"table": table}
     notes, rest = _skip_comments(body)
     table = _table(rest) if notes else None
-    first = notes[-1].lstrip("# ") if notes else ""
+    header = notes[-1].lstrip("# ") if notes else ""
     if table is None:
-        first, _, rest = body.lstrip("\n\r").partition("\n")
+        header, _, rest = body.lstrip("\n\r").partition("\n")
         table = _table(rest)
         if table is None:
             _refuse_broken(body)
             return {"text": body}
-    if [first.strip()] == [str(len(table))]:  # the first line is the number of rows
+    if [header.strip()] == [str(len(table))]:  # the first line is the number of rows
         return {"table": table}
     width = table.shape[1] if table.ndim == 2 else 1
     for between in (r"[,;\s]+", r"\s*[,;]\s*"):  # separators as in "x y z" and "x [m], y [m]"
-        names = [name for name in re.split(between, first.strip()) if name]
+        names = [name for name in re.split(between, header.strip()) if name]
         if len(names) == width and not any(_FIRST.fullmatch(name) for name in names):
             return {"table": table, "columns": names}
     return {"table": table} if notes else {"text": body}
@@ -153,25 +153,28 @@ def _refuse_broken(body: str) -> None:
         FormatError: nearly all lines are numbers, with the same count on each.
     """
     notes, rest = _skip_comments(body)
-    first, *lines = rest.strip("\n\r").split("\n")
-    if _FIRST.fullmatch(first) is None:  # the names of the columns, or no table
-        notes, first, lines = [*notes, first], lines[0] if lines else "", lines[1:]
-    if len(lines) < _ROWS or _FIRST.fullmatch(first) is None:
+    first_line, *lines = rest.strip("\n\r").split("\n")
+    if _FIRST.fullmatch(first_line) is None:  # the names of the columns, or no table
+        notes, first_line, lines = [*notes, first_line], lines[0] if lines else "", lines[1:]
+    if len(lines) < _ROWS or _FIRST.fullmatch(first_line) is None:
         return
-    widths = [len(_BETWEEN.split(line.strip(" \t\r,;"))) for line in (first, *lines)]
+    widths = [len(_BETWEEN.split(line.strip(" \t\r,;"))) for line in (first_line, *lines)]
     width = sorted(widths)[len(widths) // 2]
-    pairs = enumerate(zip((first, *lines), widths, strict=True), len(notes) + 1)
-    odd = [
-        (at, n)
-        for at, (line, n) in pairs
+    pairs = enumerate(zip((first_line, *lines), widths, strict=True), len(notes) + 1)
+    bad_lines = [
+        (line_number, n)
+        for line_number, (line, n) in pairs
         if (n != width or not _FIRST.fullmatch(line)) and not _LEFT.search(line)
     ]
-    if width > 1 and 0 < len(odd) <= _MAX_BAD_SHARE * len(widths):
+    if width > 1 and 0 < len(bad_lines) <= _MAX_BAD_SHARE * len(widths):
         _refuse_conflict(body.encode("utf-8"))
-        (at, count), more = odd[0], f", as {len(odd) - 1:,} more" if len(odd) > 1 else ""
-        held = f"has {count} columns" if count != width else "holds more than numbers"
+        (line_number, count), more = (
+            bad_lines[0],
+            f", as {len(bad_lines) - 1:,} more" if len(bad_lines) > 1 else "",
+        )
+        problem = f"has {count} columns" if count != width else "holds more than numbers"
         msg = (
-            f"line {at:,} {held}{more}; the other {len(widths) - len(odd):,} are rows of {width} "
+            f"line {line_number:,} {problem}{more}; the other {len(widths) - len(bad_lines):,} are rows of {width} "
             f"numbers"
         )
         raise FormatError(msg)
@@ -192,13 +195,13 @@ def _refuse_conflict_outside(data: bytes) -> None:
 def _skip_comments(body: str) -> tuple[list[str], str]:
     """Return the "#" lines at the start of a text, and the rest."""
     notes = list[str]()
-    at = 0
-    while body.startswith("#", at):
-        end = body.find("\n", at)
+    offset = 0
+    while body.startswith("#", offset):
+        end = body.find("\n", offset)
         end = len(body) if end < 0 else end
-        notes.append(body[at:end].strip())
-        at = end + 1
-    return notes, body[at:]
+        notes.append(body[offset:end].strip())
+        offset = end + 1
+    return notes, body[offset:]
 
 
 _KEY = re.compile(rb'\s*+\{\s*+"[^"\\]{0,200}"\s*+:')
@@ -213,7 +216,7 @@ def _document(data: bytes) -> Values | None:
     if not data[:_HEAD].lstrip().startswith(b"{"):
         return None
     try:
-        found = parse_json(data)
+        document = parse_json(data)
     except FormatError as error:
         cause = error.__cause__
         if (
@@ -224,26 +227,26 @@ def _document(data: bytes) -> Values | None:
             msg = f"a JSON object without its end: the file is cut short behind byte {len(data):,}"
             raise FormatError(msg) from error
         return None
-    values = {key: from_json(value) for key, value in found.items() if value is not None}
-    return Values(values, [key for key, value in found.items() if value is None])
+    values = {key: from_json(value) for key, value in document.items() if value is not None}
+    return Values(values, [key for key, value in document.items() if value is None])
 
 
 def _open(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     data = path.read_bytes()
-    found = _parse(data, hint)
+    values = _parse(data, hint)
     between = _BETWEEN_CELLS.get(path.name.lower()[-4:])
-    if between is not None and found.names() == ["columns", "table"]:
-        return NamedTable({name: found.read(name) for name in found.names()})
-    if between is None or found.names() != ["text"]:
-        return found
+    if between is not None and values.names() == ["columns", "table"]:
+        return NamedTable({name: values.read(name) for name in values.names()})
+    if between is None or values.names() != ["text"]:
+        return values
     try:
         columns = _columns(data.removeprefix(_BOM), between)
     except _RaggedError as error:
-        return BrokenTable(found.read("text"), error)
+        return BrokenTable(values.read("text"), error)
     if columns is None:
         _refuse_conflict_outside(data)
-    return found if columns is None else Columns(columns, path, between)
+    return values if columns is None else Columns(columns, path, between)
 
 
 class _RaggedError(FormatError):
@@ -305,13 +308,13 @@ class Columns(Values):
     def why_text(self, name: str) -> str:
         """Return why a column declared as numbers or times is text; reads the file again."""
         data = self._path.read_bytes().removeprefix(_BOM)
-        place = _names_of_columns(data, self._between).index(name)
+        column_index = _names_of_columns(data, self._between).index(name)
         rows = _rows(data, self._between)
         next(rows)
         cells = [
-            (line, row[place])
+            (line, row[column_index])
             for line, row in rows
-            if len(row) > place and row[place] not in _EMPTY
+            if len(row) > column_index and row[column_index] not in _EMPTY
         ]
         fit = {
             what: [form.fullmatch(cell) is not None for _, cell in cells]
@@ -321,10 +324,10 @@ class Columns(Values):
         # changes.
         what = next((what for what, fits in fit.items() if fits[:1] == [True]), "")
         what = what or max(fit, key=lambda what: sum(fit[what]))
-        odd = [cell for cell, fits in zip(cells, fit[what], strict=True) if not fits]
-        if not odd:
+        misfits = [cell for cell, fits in zip(cells, fit[what], strict=True) if not fits]
+        if not misfits:
             return f"a column of texts: not all of its cells are a {what} that exists"
-        (line, cell), count = odd[0], len(odd)
+        (line, cell), count = misfits[0], len(misfits)
         more = (
             f"; {count:,} of {len(cells):,} cells are none"
             if count > 1
@@ -374,7 +377,7 @@ def _columns(data: bytes, between: str) -> dict[str, Any] | None:
             _refuse_ragged(data, between, ragged.rows, table.num_rows)
             return None
         _refuse_open_quote(data, between)
-        columns = {name: _of_column(pa, table.column(place)) for place, name in enumerate(names)}
+        columns = {name: _of_column(pa, table.column(index)) for index, name in enumerate(names)}
     except pa.ArrowInvalid:  # many rows differ in length
         return None
     return {name: values for name, values in columns.items() if values is not None}
@@ -419,9 +422,9 @@ def _refuse_ragged(data: bytes, between: str, ragged: int, fitting: int) -> None
             and not cells[0].lstrip().startswith("#")
             and any(map(str.strip, cells))
         ):
-            held = f"{count:,} cell{'' if count == 1 else 's'}"
+            cells_text = f"{count:,} cell{'' if count == 1 else 's'}"
             msg = (
-                f"line {line:,} has {held}, the header names {width:,}{more}; the other "
+                f"line {line:,} has {cells_text}, the header names {width:,}{more}; the other "
                 f"{fitting:,} rows fit"
             )
             raise _RaggedError(msg)
@@ -467,9 +470,9 @@ def _rows(data: bytes, between: str, *, strict: bool = False) -> Iterator[tuple[
 
 def _names_of_columns(data: bytes, between: str) -> list[str]:
     """Return the cells of the first line; an unnamed first one is the index that pandas writes."""
-    first = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
+    header_line = data[:_NAMES_BYTES].partition(b"\n")[0].decode("utf-8", "replace")
     try:
-        names = next(csv.reader([first.rstrip("\r")], delimiter=between), [])
+        names = next(csv.reader([header_line.rstrip("\r")], delimiter=between), [])
     except csv.Error:
         return []
     return ["index", *names[1:]] if names[:1] == [""] else names

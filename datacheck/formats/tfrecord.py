@@ -67,13 +67,13 @@ def _masked_crc(data: bytes | memoryview) -> bytes:
     return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
-    while shift < 64 and at < len(data):
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 0x80:
-            return value, at
+    while shift < 64 and offset < len(data):
+        value |= (data[offset] & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+        if data[offset - 1] < 0x80:
+            return value, offset
     raise FormatError(_NO_EXAMPLE)
 
 
@@ -83,22 +83,22 @@ def _fields(data: bytes) -> Iterator[Field]:
     Raises:
         FormatError: the bytes are no such message.
     """
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
         number = tag >> 3
         kind = tag & 7
         if kind == _VARINT:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
             yield number, kind, value
             continue
         size = {_FIXED64: 8, _FIXED32: 4}.get(kind, -1)
         if kind == _WITH_LENGTH:
-            size, at = _varint(data, at)
-        if size < 0 or at + size > len(data) or not number:
+            size, offset = _varint(data, offset)
+        if size < 0 or offset + size > len(data) or not number:
             raise FormatError(_NO_EXAMPLE)
-        yield number, kind, data[at : at + size]
-        at += size
+        yield number, kind, data[offset : offset + size]
+        offset += size
 
 
 def _inside(data: bytes, number: int) -> Iterator[bytes]:
@@ -107,29 +107,29 @@ def _inside(data: bytes, number: int) -> Iterator[bytes]:
     Raises:
         FormatError: the message has other fields.
     """
-    for found, kind, value in _fields(data):
-        if found != number or kind != _WITH_LENGTH:
+    for field_number, kind, value in _fields(data):
+        if field_number != number or kind != _WITH_LENGTH:
             raise FormatError(_NO_EXAMPLE)
         yield value
 
 
 def _features(record: bytes) -> dict[str, bytes]:
     """Return the features of an Example by name, as messages."""
-    found: dict[str, bytes] = {}
+    by_name: dict[str, bytes] = {}
     for features in _inside(record, 1):
         for entry in _inside(features, 1):
-            said = [
+            fields = [
                 (number, value) for number, kind, value in _fields(entry) if kind == _WITH_LENGTH
             ]
-            parts = dict(said)
-            if len(parts) < len(said):  # protocol buffers would merge repeated parts
+            parts = dict(fields)
+            if len(parts) < len(fields):  # protocol buffers would merge repeated parts
                 raise FormatError(_NO_EXAMPLE)
             try:
                 name = parts.get(1, b"").decode("utf-8")
             except UnicodeDecodeError as error:
                 raise FormatError(_NO_EXAMPLE) from error
-            found[name] = parts.get(2, b"")  # of two entries of one name, the last one counts
-    return found
+            by_name[name] = parts.get(2, b"")  # of two entries of one name, the last one counts
+    return by_name
 
 
 def _value(feature: bytes) -> Any:
@@ -153,12 +153,12 @@ def _value(feature: bytes) -> Any:
     values = [value for _, _, value in entries]
     if number == _INTEGERS and wires == {_VARINT}:
         return np.array([value & _ALL_BITS for value in values], np.uint64).view(np.int64)
-    whole = b"".join(values)
+    packed = b"".join(values)
     if number == _INTEGERS:
-        return _integers(whole)
-    if len(whole) % 4:
+        return _integers(packed)
+    if len(packed) % 4:
         raise FormatError(_NO_EXAMPLE)
-    return np.frombuffer(whole, "<f4")
+    return np.frombuffer(packed, "<f4")
 
 
 def _integers(packed: bytes) -> Array:
@@ -172,10 +172,10 @@ def _integers(packed: bytes) -> Array:
         raise FormatError(_NO_EXAMPLE)
     values = np.zeros(len(stops), np.uint64)
     starts = stops - lengths
-    for place in range(int(lengths.max(initial=0))):
-        longer = lengths > place
-        part = (data[starts[longer] + place] & 0x7F).astype(np.uint64)
-        values[longer] |= part << np.uint64(7 * place)
+    for byte_index in range(int(lengths.max(initial=0))):
+        longer = lengths > byte_index
+        part = (data[starts[longer] + byte_index] & 0x7F).astype(np.uint64)
+        values[longer] |= part << np.uint64(7 * byte_index)
     return values.view(np.int64)
 
 
@@ -205,44 +205,48 @@ class _TfRecord(CountedContainer):
         self._known = len(self._places)
 
     def _records(self, size: int) -> Iterator[tuple[int, int]]:
-        at = count = 0
-        while at < size:
-            head = bytes(self._data[at : at + _HEAD])
+        offset = count = 0
+        while offset < size:
+            head = bytes(self._data[offset : offset + _HEAD])
             if len(head) < _HEAD or _masked_crc(head[:8]) != head[8:]:
                 what = (
                     "a length whose checksum does not match"
-                    if at
+                    if offset
                     else "no length with its checksum"
                 )
-                damaged = f"byte {at:,}: {what}: no TFRecord, or damaged"
+                damaged = f"byte {offset:,}: {what}: no TFRecord, or damaged"
                 raise FormatError(
-                    damaged if len(head) == _HEAD else _truncated(at, len(head), count)
+                    damaged if len(head) == _HEAD else _truncated(offset, len(head), count)
                 )
             length = int.from_bytes(head[:8], "little")
-            start = at + _HEAD
-            stop = at + _HEAD + length
+            start = offset + _HEAD
+            stop = offset + _HEAD + length
             if stop + _TAIL > size:
-                raise FormatError(_truncated(at, size - at, count))
-            check_bytes(length, f"the record at byte {at:,}")
+                raise FormatError(_truncated(offset, size - offset, count))
+            check_bytes(length, f"the record at byte {offset:,}")
             if _masked_crc(self._data[start:stop]) != bytes(self._data[stop : stop + _TAIL]):
-                msg = f"the record at byte {at:,}: its {length:,} bytes do not match their checksum"
+                msg = f"the record at byte {offset:,}: its {length:,} bytes do not match their checksum"
                 raise FormatError(msg)
             yield start, stop
-            at, count = stop + _TAIL, count + 1
+            offset, count = stop + _TAIL, count + 1
 
     def _record(self, number: int) -> dict[str, Any]:
         """Return the non-empty features of a record by name: numbers, or bytes per entry."""
         if self._last is None or self._last[0] != number:
             start, stop = self._places[number]
             check_bytes(stop - start, f"record {number}")
-            found = {
+            features = {
                 name: _value(feature)
                 for name, feature in _features(bytes(self._data[start:stop])).items()
             }
-            check_fields(len(found))
+            check_fields(len(features))
             self._last = (
                 number,
-                {name: value for name, value in found.items() if value is not None and len(value)},
+                {
+                    name: value
+                    for name, value in features.items()
+                    if value is not None and len(value)
+                },
             )
         return self._last[1]
 
@@ -257,13 +261,13 @@ class _TfRecord(CountedContainer):
         return [f"{number:0{_DIGITS}d}" for number in range(len(self._places))]
 
     def names(self) -> list[str]:
-        found = list[str]()
+        value_names = list[str]()
         for number, key in enumerate(self.keys()):
             opaque = set(self._opaque(number))
-            found += [
+            value_names += [
                 f"{key}/{name}" for name in sorted(self._record(number)) if name not in opaque
             ]
-        return found
+        return value_names
 
     def read(self, name: str) -> Any:
         key, _, feature = name.partition("/")
@@ -290,15 +294,20 @@ class _TfRecord(CountedContainer):
         return (), "text" if isinstance(value, str) else "json"
 
 
-def _truncated(at: int, left: int, before: int) -> str:
-    whole = f"{before:,} whole record{'s' * (before != 1)}"
-    return f"the record at byte {at:,} is cut short: {left:,} bytes are left behind {whole}"
+def _truncated(offset: int, remaining: int, record_count: int) -> str:
+    records_text = f"{record_count:,} whole record{'s' * (record_count != 1)}"
+    return f"the record at byte {offset:,} is cut short: {remaining:,} bytes are left behind {records_text}"
 
 
 def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool) -> Array:
     """Return numbers in their feature's shape; flat if it is unknown or does not fit."""
-    whole = math.prod(sizes)
-    if known and whole > 0 and len(value) % whole == 0 and (several or len(value) == whole):
+    entry_size = math.prod(sizes)
+    if (
+        known
+        and entry_size > 0
+        and len(value) % entry_size == 0
+        and (several or len(value) == entry_size)
+    ):
         return value.reshape(-1, *sizes) if several else value.reshape(sizes)
     return value
 
@@ -314,19 +323,19 @@ def _read_sidecar(
     Notes:
         An unreadable document gives {}: as a file of the dataset it is checked separately.
     """
-    place = path.with_name(name)
+    sidecar = path.with_name(name)
     try:
         with wrap_errors(name):
-            status = place.stat() if place.is_file() else None
-        return {} if status is None else read(place, status.st_size, status.st_mtime_ns)
+            status = sidecar.stat() if sidecar.is_file() else None
+        return {} if status is None else read(sidecar, status.st_size, status.st_mtime_ns)
     except FormatError:
         return {}
 
 
-def _document(place: AnyPath, size: int) -> Any:
-    check_bytes(size, place.name, TEXT_BYTES)
-    with wrap_errors(place.name):
-        return parse_json(place.read_bytes())
+def _document(path: AnyPath, size: int) -> Any:
+    check_bytes(size, path.name, TEXT_BYTES)
+    with wrap_errors(path.name):
+        return parse_json(path.read_bytes())
 
 
 @lru_cache(maxsize=4)
@@ -334,22 +343,22 @@ def _lengths_of(place: AnyPath, size: int, time: int) -> Mapping[str, list[Any]]
     """Return the number of records in each shard of a split, as TensorFlow Datasets writes it."""
     del time
     splits = _get(_document(place, size), "splits")
-    found = (
+    split_lengths = (
         [(_get(split, "name"), _get(split, SHARD_LENGTH)) for split in splits]
         if isinstance(splits, list)
         else []
     )
-    return {str(name): lengths for name, lengths in found if isinstance(lengths, list)}
+    return {str(name): lengths for name, lengths in split_lengths if isinstance(lengths, list)}
 
 
 def _expected_records(name: str, lengths: Mapping[str, list[Any]]) -> int | None:
     """Return the declared number of records of a file, None if no document declares it."""
-    found = _SHARD.fullmatch(name)
-    shards = lengths.get(found[1], []) if found is not None else []
-    if found is None or len(shards) != int(found[3]) or int(found[2]) >= len(shards):
+    match = _SHARD.fullmatch(name)
+    shards = lengths.get(match[1], []) if match is not None else []
+    if match is None or len(shards) != int(match[3]) or int(match[2]) >= len(shards):
         return None
-    said = str(shards[int(found[2])])
-    return int(said) if re.fullmatch("[0-9]{1,15}", said) else None
+    declared = str(shards[int(match[2])])
+    return int(declared) if re.fullmatch("[0-9]{1,15}", declared) else None
 
 
 @lru_cache(maxsize=4)
@@ -359,36 +368,40 @@ def _shapes_of(place: AnyPath, size: int, time: int) -> Mapping[str, tuple[tuple
     A record that is an episode holds one entry per step.
     """
     del time
-    found: dict[str, tuple[tuple[int, ...], bool]] = {}
-    _collect("", _document(place, size), found, DEPTH, several=False)
-    return found
+    shapes: dict[str, tuple[tuple[int, ...], bool]] = {}
+    _collect("", _document(place, size), shapes, DEPTH, several=False)
+    return shapes
 
 
-def _collect(name: str, said: Any, found: dict[str, Any], depth: int, *, several: bool) -> None:
-    if not isinstance(said, Mapping) or not depth:
+def _collect(
+    name: str, description: Any, shapes: dict[str, Any], depth: int, *, several: bool
+) -> None:
+    if not isinstance(description, Mapping) or not depth:
         return
-    features = _get(said, "featuresDict", "features")
-    inner = _get(said, "sequence", "feature")
+    features = _get(description, "featuresDict", "features")
+    inner = _get(description, "sequence", "feature")
     if isinstance(features, Mapping):
         for key, item in features.items():
-            _collect(f"{name}/{key}" if name else str(key), item, found, depth - 1, several=several)
+            _collect(
+                f"{name}/{key}" if name else str(key), item, shapes, depth - 1, several=several
+            )
     elif inner is not None:
-        _collect(name, inner, found, depth - 1, several=True)
+        _collect(name, inner, shapes, depth - 1, several=True)
     else:
-        sizes = _get(said, "tensor", "shape", "dimensions")
+        sizes = _get(description, "tensor", "shape", "dimensions")
         sizes = [] if sizes is None else sizes
         if (
             isinstance(sizes, list)
             and len(sizes) < DEPTH
             and all(re.fullmatch("[0-9]{1,9}", str(n)) for n in sizes)
         ):
-            found[name] = tuple(int(n) for n in sizes), several
+            shapes[name] = tuple(int(n) for n in sizes), several
 
 
-def _get(said: Any, *keys: str) -> Any:
+def _get(value: Any, *keys: str) -> Any:
     for key in keys:
-        said = said.get(key) if isinstance(said, Mapping) else None
-    return said
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

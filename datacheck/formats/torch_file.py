@@ -112,8 +112,10 @@ def _view(storage: Any, offset: Any, sizes: Any, strides: Any, code: str, lazy: 
         msg = f"a tensor of shape {str(sizes)[:60]} with strides {str(strides)[:60]}"
         raise FormatError(msg)
     flat = storage.numbers(code)
-    last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=False))
-    if len(sizes) != len(strides) or (0 not in sizes and last >= len(flat)):
+    last_index = offset + sum(
+        (size - 1) * stride for size, stride in zip(sizes, strides, strict=False)
+    )
+    if len(sizes) != len(strides) or (0 not in sizes and last_index >= len(flat)):
         msg = (
             f"a tensor of shape {list(sizes)}, strides {list(strides)}, offset {offset} in "
             f"{len(flat):,} numbers"
@@ -204,7 +206,7 @@ def _storage_loader(read: Callable[[str, str, int], _Storage]) -> Callable[[Any]
 
     An identifier is ("storage", type, key, device, number of elements).
     """
-    found: dict[str, _Storage] = {}
+    storages: dict[str, _Storage] = {}
 
     def stored(pid: Any) -> _Storage:
         plain = (
@@ -223,9 +225,9 @@ def _storage_loader(read: Callable[[str, str, int], _Storage]) -> Callable[[Any]
         if not plain or any(pid[5:]):
             msg = f"an object outside the pickle that is no storage: {str(pid)[:60]}"
             raise FormatError(msg)
-        if pid[2] not in found:
-            found[pid[2]] = read(pid[2], pid[1], pid[4])
-        return found[pid[2]]
+        if pid[2] not in storages:
+            storages[pid[2]] = read(pid[2], pid[1], pid[4])
+        return storages[pid[2]]
 
     return stored
 
@@ -247,9 +249,9 @@ def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
     members = {info.filename: info for info in archive.infolist()}
     # PyTorch takes the root from the first member, and ignores case in names.
     root = next(iter(members), "").partition("/")[0]
-    one = len({name.lower() for name in members}) == len(archive.infolist())
+    unique_names = len({name.lower() for name in members}) == len(archive.infolist())
     if (
-        not one
+        not unique_names
         or root + _PICKLE not in members
         or not all(name.startswith(f"{root}/") for name in members)
     ):
@@ -285,8 +287,8 @@ def _zip_values(archive: zipfile.ZipFile) -> dict[str, Any]:
 
     pickled = read(_PICKLE[1:])
     check_bytes(len(pickled), "the pickle", TEXT_BYTES)
-    found = load(io.BytesIO(pickled), ExtraGlobals(_NAMES, _storage_loader(storage)))
-    return values_of(found, sum(info.file_size for info in members.values()))
+    loaded = load(io.BytesIO(pickled), ExtraGlobals(_NAMES, _storage_loader(storage)))
+    return values_of(loaded, sum(info.file_size for info in members.values()))
 
 
 def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> None:
@@ -303,22 +305,27 @@ def _check_directory(file: IO[bytes], size: int, archive: zipfile.ZipFile) -> No
     locator = tail[-_END - _LOCATOR : -_END]
     end64 = tail[:_END64]
     count = _number(end, 10, 2)
-    where = _number(end, 16, 4)
-    behind = size - _END
-    whole = end[:4] == b"PK\5\6"
+    directory_start = _number(end, 16, 4)
+    directory_end = size - _END
+    valid = end[:4] == b"PK\5\6"
     if locator[:4] == b"PK\6\7":
-        count, where, behind = (
+        count, directory_start, directory_end = (
             _number(end64, 32, 8),
             _number(end64, 48, 8),
-            behind - _LOCATOR - _END64,
+            directory_end - _LOCATOR - _END64,
         )
-        whole &= end64[:4] == b"PK\6\6" and _number(locator, 8, 8) == behind
+        valid &= end64[:4] == b"PK\6\6" and _number(locator, 8, 8) == directory_end
     infos = archive.infolist()
     nbytes = sum(
         _ENTRY + len(info.orig_filename.encode()) + len(info.extra) + len(info.comment)
         for info in infos
     )
-    if not whole or count != len(infos) or where != archive.start_dir or where + nbytes != behind:
+    if (
+        not valid
+        or count != len(infos)
+        or directory_start != archive.start_dir
+        or directory_start + nbytes != directory_end
+    ):
         msg = (
             "its end does not say where the directory of its members is; PyTorch may read other "
             "members"

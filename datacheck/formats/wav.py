@@ -72,21 +72,21 @@ def _parse(data: bytes, hint: Hint) -> Values:
         )
         msg = f"not a WAV file: {what}"
         raise FormatError(msg)
-    sound, at = None, 12
-    while at + 8 <= len(data):
-        name, size = struct.unpack_from("<4sI", data, at)
-        at += 8
+    sound, offset = None, 12
+    while offset + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, offset)
+        offset += 8
         if name == b"data":
-            return _values(data, at, size, sound)
-        if size > len(data) - at:
+            return _values(data, offset, size, sound)
+        if size > len(data) - offset:
             msg = (
-                f"the chunk {name!r} at byte {at - 8:,} says {size:,} bytes, {len(data) - at:,} "
+                f"the chunk {name!r} at byte {offset - 8:,} says {size:,} bytes, {len(data) - offset:,} "
                 f"are left: " + _CUT
             )
             raise FormatError(msg)
         if name == b"fmt ":
-            sound = _format(data[at : at + size])
-        at += size + size % 2  # a chunk of an odd size has a byte of padding
+            sound = _format(data[offset : offset + size])
+        offset += size + size % 2  # a chunk of an odd size has a byte of padding
     msg = f"no data chunk in {len(data):,} bytes: " + _CUT
     raise FormatError(msg)
 
@@ -127,51 +127,51 @@ def _format(chunk: bytes) -> _WavFormat:
     return _WavFormat(codec, channels, rate, bits)
 
 
-def _values(data: bytes, at: int, size: int, sound: _WavFormat | None) -> Values:
+def _values(data: bytes, offset: int, size: int, sound: _WavFormat | None) -> Values:
     """Return the values of a file.
 
     Args:
         data: the file.
-        at: first byte of the samples.
+        offset: first byte of the samples.
         size: declared size of the samples, in bytes.
         sound: the format chunk, None if there is none before the samples.
     """
-    left = len(data) - at
+    available = len(data) - offset
     if sound is None:
         msg = "no format chunk before the data chunk: nothing says what the samples are"
         raise FormatError(msg)
     if size == 0:
         then = (
-            f"{left:,} follow: its writer did not finish the file"
-            if left
+            f"{available:,} follow: its writer did not finish the file"
+            if available
             else "no sample follows the header"
         )
         msg = f"the data chunk says 0 bytes, {then}"
         raise FormatError(msg)
-    if size > left:
+    if size > available:
         why = (
             "a program wrote it to a pipe, or was ended: convert it"
             if size >= _UNKNOWN
             else "the file is cut short"
         )
-        msg = f"the data chunk says {size:,} bytes, {left:,} are left: {why}"
+        msg = f"the data chunk says {size:,} bytes, {available:,} are left: {why}"
         raise FormatError(msg)
     frame = sound.channels * sound.bits // 8
     if size % frame:
         msg = f"{size:,} bytes of samples are no whole number of frames of {frame} bytes"
         raise FormatError(msg)
-    samples = _numbers(data, at, size, sound)
+    samples = _numbers(data, offset, size, sound)
     samples = samples if sound.channels == 1 else samples.reshape(-1, sound.channels)
     return Values({"samples": samples, "rate": np.asarray(sound.rate, dtype=np.int64)})
 
 
-def _numbers(data: bytes, at: int, size: int, sound: _WavFormat) -> Array:
+def _numbers(data: bytes, offset: int, size: int, sound: _WavFormat) -> Array:
     """Return the numbers of all channels, one frame after another."""
     dtype = np.dtype(_DTYPES[sound.codec, sound.bits])
     if sound.bits != 24:
-        return np.frombuffer(data, dtype, size // dtype.itemsize, at)
+        return np.frombuffer(data, dtype, size // dtype.itemsize, offset)
     wide = np.zeros((size // 3, 4), np.uint8)
-    wide[:, 1:] = np.frombuffer(data, np.uint8, size, at).reshape(-1, 3)
+    wide[:, 1:] = np.frombuffer(data, np.uint8, size, offset).reshape(-1, 3)
     return wide.reshape(-1).view(dtype)
 
 

@@ -81,14 +81,14 @@ class _TreeBuilder:
         if not self._open:
             self.root, self.name = value, name
             return
-        held = self._open[-1].held
-        if name not in held:
-            held[name] = value
+        children = self._open[-1].held
+        if name not in children:
+            children[name] = value
         # Of several elements of one name; no single value is a list.
-        elif isinstance(held[name], list):
-            held[name].append(value)
+        elif isinstance(children[name], list):
+            children[name].append(value)
         else:
-            held[name] = [held[name], value]
+            children[name] = [children[name], value]
 
 
 def _scalar(text: str) -> Any:
@@ -145,9 +145,9 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
 def _annotation(root: dict[str, Any]) -> dict[str, Any]:
     """Return boxes, names and size of a Pascal VOC annotation; {} for another kind (LabelMe)."""
-    found = root.get("object", [])
-    objects: list[Any] = found if isinstance(found, list) else [found] if "object" in root else []
-    boxed = any(isinstance(one, dict) and "bndbox" in one for one in objects)
+    raw = root.get("object", [])
+    objects: list[Any] = raw if isinstance(raw, list) else [raw] if "object" in root else []
+    boxed = any(isinstance(item, dict) and "bndbox" in item for item in objects)
     sized = isinstance(root.get("size"), dict)
     if not boxed and (objects or not sized):
         return {}
@@ -155,7 +155,7 @@ def _annotation(root: dict[str, Any]) -> dict[str, Any]:
     if sized:
         values["size"] = _value(_size, root["size"])
     for mark in ("difficult", "truncated"):
-        marks = [one.get(mark) for one in objects if isinstance(one, dict)]
+        marks = [item.get(mark) for item in objects if isinstance(item, dict)]
         if marks and all(type(value) is int for value in marks):
             values[mark] = np.array(marks)
     return values
@@ -171,8 +171,8 @@ def _value(make: Callable[[Any], Any], part: Any) -> Any:
 
 def _boxes(objects: Sequence[Any]) -> np.ndarray[Any, Any]:
     rows = []
-    for number, one in enumerate(objects, 1):
-        box = one.get("bndbox") if isinstance(one, dict) else None
+    for number, item in enumerate(objects, 1):
+        box = item.get("bndbox") if isinstance(item, dict) else None
         corners = [box.get(name) for name in _CORNERS] if isinstance(box, dict) else []
         if not corners or not all(type(value) in {int, float} for value in corners):
             wrong = next(
@@ -187,8 +187,8 @@ def _boxes(objects: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 def _names(objects: Sequence[Any]) -> list[str]:
     names = []
-    for number, one in enumerate(objects, 1):
-        name = one.get("name") if isinstance(one, dict) else None
+    for number, item in enumerate(objects, 1):
+        name = item.get("name") if isinstance(item, dict) else None
         if isinstance(name, list | dict) or name in {None, ""}:
             msg = f"object {number} has no name, or several"
             raise FormatError(msg)

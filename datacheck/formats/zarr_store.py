@@ -149,8 +149,8 @@ def _bounded_codecs(codecs: Any) -> Iterator[Any]:
     """Yield the codecs, each codec that expands replaced by a limited one."""
     index = 0  # bytes per element that the index of a shard may take in addition
     for codec in codecs:
-        said = codec.to_dict()
-        name = (said if isinstance(said, str) else said["name"]).removeprefix("numcodecs.")
+        config = codec.to_dict()
+        name = (config if isinstance(config, str) else config["name"]).removeprefix("numcodecs.")
         if name == "sharding_indexed":
             index = 16
             inner = {
@@ -203,8 +203,8 @@ def _bounded_codec_class() -> Any:
             decode = _limited(self._name, own, own.decode, size + _SLACK_BYTES)
             import asyncio  # noqa: PLC0415  20 ms that only a reader of such a codec should pay
 
-            found = await asyncio.to_thread(decode, chunk_bytes.to_bytes())
-            return chunk_spec.prototype.buffer.from_bytes(bytes(found))
+            decoded = await asyncio.to_thread(decode, chunk_bytes.to_bytes())
+            return chunk_spec.prototype.buffer.from_bytes(bytes(decoded))
 
     return Stream
 
@@ -224,9 +224,9 @@ def _limited(name: str, codec: Any, decode: Decode, most: int) -> Decode:
 
     def within(stored: Any, out: Any = None) -> Any:
         del out
-        found = _DECODERS[name](memoryview(stored).cast("B"), most, codec, decode)
-        _check_size(name, memoryview(found).nbytes, most)
-        return found
+        decoded = _DECODERS[name](memoryview(stored).cast("B"), most, codec, decode)
+        _check_size(name, memoryview(decoded).nbytes, most)
+        return decoded
 
     return within
 
@@ -261,12 +261,12 @@ def _zlib(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
     gzip = codec.codec_id == "gzip"
     rest = bytes(stored)
     parts = []
-    left = most
+    remaining = most
     while True:
         stream = zlib.decompressobj(31 if gzip else 15)
-        parts.append(stream.decompress(rest, left + 1))
-        left -= len(parts[-1])
-        _check_size(codec.codec_id, most - left, most)
+        parts.append(stream.decompress(rest, remaining + 1))
+        remaining -= len(parts[-1])
+        _check_size(codec.codec_id, most - remaining, most)
         if not stream.eof:
             msg = f"{codec.codec_id}: the chunk ends too early"
             raise FormatError(msg)
@@ -285,7 +285,7 @@ def _lzma(stored: memoryview, most: int, codec: Any, decode: Decode) -> bytes:
     del decode
     form = codec.format
     if form == lzma.FORMAT_RAW:
-        largest = max((one.get("dict_size", 0) for one in codec.filters or ()), default=0)
+        largest = max((entry.get("dict_size", 0) for entry in codec.filters or ()), default=0)
         if largest > _LZMA_BYTES:
             msg = f"lzma with a dictionary of {largest:,} bytes; at most {_LZMA_BYTES:,} are read"
             raise FormatError(msg)
@@ -297,17 +297,17 @@ def _streams(name: str, stored: memoryview, most: int, opened: Callable[[], Any]
     """Return the contents of streams that follow one another."""
     rest = bytes(stored)
     parts = []
-    left = most
+    remaining = most
     while True:
         stream = opened()
         try:
-            parts.append(stream.decompress(rest, left + 1))
+            parts.append(stream.decompress(rest, remaining + 1))
         except (OSError, lzma.LZMAError):
             if parts:  # trailing bytes after the last stream are no stream
                 return b"".join(parts)
             raise
-        left -= len(parts[-1])
-        _check_size(name, most - left, most)
+        remaining -= len(parts[-1])
+        _check_size(name, most - remaining, most)
         if not stream.eof:
             msg = f"{name}: the chunk ends too early"
             raise FormatError(msg)
@@ -339,9 +339,9 @@ def _zstd(stored: memoryview, most: int, codec: Any, decode: Decode) -> Any:
 
     # Streamed, because a frame need not declare its size.
     with pa.input_stream(pa.py_buffer(stored), compression="zstd") as stream:
-        found = stream.read(most + 1)
-    _check_size("zstd", len(found), most)
-    return found
+        unpacked = stream.read(most + 1)
+    _check_size("zstd", len(unpacked), most)
+    return unpacked
 
 
 _DECODERS: dict[str, Callable[[memoryview, int, Any, Decode], Any]] = {
@@ -397,36 +397,38 @@ def _endian(meta: Mapping[str, Any]) -> Any:
     """Return the byte order that the codecs of version 3 declare, None if they declare none."""
     codecs = meta.get("codecs")
     for codec in codecs if isinstance(codecs, list) else []:
-        said = (
+        configuration = (
             codec.get("configuration")
             if isinstance(codec, dict) and codec.get("name") == "bytes"
             else None
         )
-        if isinstance(said, dict):
-            return said.get("endian")
+        if isinstance(configuration, dict):
+            return configuration.get("endian")
     return None
 
 
 def _consolidated_entries(
-    said: Mapping[str, Any], path: str, version: int
+    consolidated: Mapping[str, Any], path: str, version: int
 ) -> Iterator[Mapping[str, Any]]:
     """Yield the consolidated metadata of an array: its own entry, or an entry of a group around it.
 
     For an array without an entry, zarr reads the array's own metadata, or does not find the array.
     """
-    found = said.get(f"{path}/.zarray" if version == 2 else path)
-    if isinstance(found, dict):
-        yield found
+    entry = consolidated.get(f"{path}/.zarray" if version == 2 else path)
+    if isinstance(entry, dict):
+        yield entry
     parts = path.split("/") if version == 3 else []
     for depth in range(1, len(parts)):
-        group = said.get("/".join(parts[:depth]))
-        inner = group.get("consolidated_metadata") if isinstance(group, dict) else None
-        inside = inner.get("metadata") if isinstance(inner, dict) else None
-        if isinstance(inside, dict):
-            yield from _consolidated_entries(inside, "/".join(parts[depth:]), version)
+        group = consolidated.get("/".join(parts[:depth]))
+        nested = group.get("consolidated_metadata") if isinstance(group, dict) else None
+        nested_entries = nested.get("metadata") if isinstance(nested, dict) else None
+        if isinstance(nested_entries, dict):
+            yield from _consolidated_entries(nested_entries, "/".join(parts[depth:]), version)
 
 
-def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, other: int) -> None:
+def _check_same(
+    own: Mapping[str, Any], consolidated: Mapping[str, Any], version: int, other: int
+) -> None:
     """Compare the metadata of an array with its consolidated metadata.
 
     Raises:
@@ -434,15 +436,15 @@ def _check_same(own: Mapping[str, Any], said: Mapping[str, Any], version: int, o
     """
     if version != other:
         raise FormatError(_stale_error("zarr_format", other, version))
-    said = {**said, "endian": _endian(said)}
-    for key in sorted(_DECIDING & own.keys() & said.keys()):
-        if own[key] != said[key] and said[key] is not None:
-            raise FormatError(_stale_error(key, said[key], own[key]))
-    if any(own.get(key) != said.get(key) for key in _FILLED):
-        _check_defaults(own, said, version)
+    consolidated = {**consolidated, "endian": _endian(consolidated)}
+    for key in sorted(_DECIDING & own.keys() & consolidated.keys()):
+        if own[key] != consolidated[key] and consolidated[key] is not None:
+            raise FormatError(_stale_error(key, consolidated[key], own[key]))
+    if any(own.get(key) != consolidated.get(key) for key in _FILLED):
+        _check_defaults(own, consolidated, version)
 
 
-def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: int) -> None:
+def _check_defaults(own: Mapping[str, Any], consolidated: Mapping[str, Any], version: int) -> None:
     """Compare the keys that have defaults, both sides as zarr completes them.
 
     Raises:
@@ -453,15 +455,15 @@ def _check_defaults(own: Mapping[str, Any], said: Mapping[str, Any], version: in
 
     kind = ArrayV2Metadata if version == 2 else ArrayV3Metadata
     with wrap_errors("damaged consolidated metadata"):
-        _check_known(said, version)
-        mine, other = (
+        _check_known(consolidated, version)
+        own_values, consolidated_values = (
             kind.from_dict({k: v for k, v in meta.items() if k != "endian"}).to_dict()
-            for meta in (own, said)
+            for meta in (own, consolidated)
         )
     for key in _FILLED:
         # Compared as text, because NaN is not equal to itself.
-        if repr(mine.get(key)) != repr(other.get(key)):
-            raise FormatError(_stale_error(key, other.get(key), mine.get(key)))
+        if repr(own_values.get(key)) != repr(consolidated_values.get(key)):
+            raise FormatError(_stale_error(key, consolidated_values.get(key), own_values.get(key)))
 
 
 def _check_known(meta: Mapping[str, Any], version: int) -> None:
@@ -474,9 +476,9 @@ def _check_known(meta: Mapping[str, Any], version: int) -> None:
         check_codecs(meta["codecs"], V3_CODECS)
 
 
-def _stale_error(key: str, said: Any, own: Any) -> str:
+def _stale_error(key: str, consolidated: Any, own: Any) -> str:
     return (
-        f"the consolidated metadata say {key} {_short(said)}, the array's own {_short(own)}; "
+        f"the consolidated metadata say {key} {_short(consolidated)}, the array's own {_short(own)}; "
         "zarr reads by the former. Consolidate them again (zarr.consolidate_metadata)"
     )
 
@@ -499,11 +501,11 @@ def _document(path: File) -> bytes:
 
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
-    found = parse_json(data)
-    if not isinstance(found, dict):
+    document = parse_json(data)
+    if not isinstance(document, dict):
         msg = f"{name} holds no JSON mapping"
         raise FormatError(msg)
-    return found
+    return document
 
 
 def _metadata(path: File) -> dict[str, Any]:
@@ -648,7 +650,7 @@ class _ZarrStore(Container):
     def names(self) -> list[str]:
         if self._kind == "array":
             return self._names_of(_ROOT)
-        found: list[str] = []
+        value_names: list[str] = []
         stack = [_ROOT]
         seen = 0
         while stack:
@@ -656,16 +658,16 @@ class _ZarrStore(Container):
                 seen += 1
                 kind = self._kind_of(inner)
                 if kind == "array":
-                    found += self._names_of(inner)
+                    value_names += self._names_of(inner)
                 elif inner.count("/") < DEPTH:
                     stack.append(inner)
             if seen > _NODES:
                 msg = f"more than {_NODES:,} folders"
                 raise FormatError(msg)
-        if not found:
+        if not value_names:
             msg = "a Zarr store that holds no array"
             raise FormatError(msg)
-        return sorted(found)
+        return sorted(value_names)
 
     def _kind_of(self, inner: str) -> str:
         try:
@@ -766,9 +768,9 @@ class _ZarrStore(Container):
         for depth in range(len(parts)):
             group = "/".join(parts[:depth])
             rest = "/".join(parts[depth:])
-            for version, said in self._consolidated(group):
-                for found in _consolidated_entries(said, rest, version):
-                    _check_same(own, found, described.version, version)
+            for version, entries in self._consolidated(group):
+                for entry in _consolidated_entries(entries, rest, version):
+                    _check_same(own, entry, described.version, version)
 
     def _consolidated(self, group: str) -> list[tuple[int, Mapping[str, Any]]]:
         """Return (version, consolidated metadata by path) for each version that a group has.
@@ -789,7 +791,9 @@ class _ZarrStore(Container):
             )
             new = outer.get("metadata") if isinstance(outer, dict) else None
             self._said[group] = [
-                (version, one) for version, one in ((2, old), (3, new)) if isinstance(one, dict)
+                (version, metadata)
+                for version, metadata in ((2, old), (3, new))
+                if isinstance(metadata, dict)
             ]
         return self._said[group]
 
@@ -843,12 +847,12 @@ class _ZarrStore(Container):
         """Return the attributes of a group or array: arrays, text, JSON."""
         folder = self._folder(name.strip("/") if name != _SOLE or self._kind != "array" else _ROOT)
         if (folder / _V3_DOCUMENT).is_file():
-            found = _metadata(folder / _V3_DOCUMENT).get("attributes")
+            attributes = _metadata(folder / _V3_DOCUMENT).get("attributes")
         elif (folder / ".zattrs").is_file():
-            found = _metadata(folder / ".zattrs")
+            attributes = _metadata(folder / ".zattrs")
         else:
-            found = {}
-        items = sorted(found.items()) if isinstance(found, dict) else []
+            attributes = {}
+        items = sorted(attributes.items()) if isinstance(attributes, dict) else []
         return {key: from_python(value) for key, value in items if value is not None}
 
     def groups(self, pattern: str) -> list[str]:
@@ -876,15 +880,17 @@ def _present(array: Any, keys: list[str], described: _Array, rows: tuple[int, in
         (max(0, rows[1] - rows[0]), *described.shape[1:]), array.fill_value, array.dtype
     )
     for key in keys:
-        place = [int(number) for number in re.findall(r"\d+", key)]
+        chunk_index = [int(number) for number in re.findall(r"\d+", key)]
         spans = [
             slice(i * c, min(n, (i + 1) * c))
-            for i, c, n in zip(place, described.chunks, described.shape, strict=False)
+            for i, c, n in zip(chunk_index, described.chunks, described.shape, strict=False)
         ]
-        first = slice(max(spans[0].start, rows[0]), min(spans[0].stop, rows[1]))
-        if len(place) == len(described.shape) and all(s.start < s.stop for s in (first, *spans)):
-            inner = slice(first.start - rows[0], first.stop - rows[0])
-            values[inner, *spans[1:]] = array[first, *spans[1:]]
+        row_span = slice(max(spans[0].start, rows[0]), min(spans[0].stop, rows[1]))
+        if len(chunk_index) == len(described.shape) and all(
+            s.start < s.stop for s in (row_span, *spans)
+        ):
+            inner = slice(row_span.start - rows[0], row_span.stop - rows[0])
+            values[inner, *spans[1:]] = array[row_span, *spans[1:]]
     return values
 
 
@@ -920,26 +926,26 @@ def _below(folder: File) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """
     waiting = [""]
     while waiting:
-        here = waiting.pop()
-        place = folder / here if here else folder
-        with os.scandir(place) as entries:
+        relative = waiting.pop()
+        current = folder / relative if relative else folder
+        with os.scandir(current) as entries:
             for entry in entries:
-                inner = f"{here}/{entry.name}" if here else entry.name
+                inner = f"{relative}/{entry.name}" if relative else entry.name
                 yield inner, entry
                 if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
                     waiting.append(inner)
 
 
-def _span(asked: Any, size: int) -> tuple[int, int]:
+def _span(request: Any, size: int) -> tuple[int, int]:
     """Return the byte range [start, stop) of a request by zarr to a file of `size` bytes."""
     # Imported together with zarr only.
     from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415
 
-    if isinstance(asked, RangeByteRequest):
-        return asked.start, min(asked.end, size)
-    if isinstance(asked, OffsetByteRequest):
-        return asked.offset, size
-    return (max(0, size - asked.suffix) if isinstance(asked, SuffixByteRequest) else 0), size
+    if isinstance(request, RangeByteRequest):
+        return request.start, min(request.end, size)
+    if isinstance(request, OffsetByteRequest):
+        return request.offset, size
+    return (max(0, size - request.suffix) if isinstance(request, SuffixByteRequest) else 0), size
 
 
 @cache

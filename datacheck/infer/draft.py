@@ -87,8 +87,8 @@ def group_files(paths: Sequence[str]) -> list[Part]:
         files. Names that differ in digits only are steps or views, not parts. Names of splits are
         neither sample names nor part names.
     """
-    for cut_path, beside in _cuts(paths):
-        if beside and not _parts(_groups(paths[:_FIRST], cut_path)):
+    for cut_path, adjacent in _cuts(paths):
+        if adjacent and not _parts(_groups(paths[:_FIRST], cut_path)):
             continue
         groups = _groups(paths, cut_path)
         parts = _parts(groups)
@@ -97,11 +97,11 @@ def group_files(paths: Sequence[str]) -> list[Part]:
         }
         covered = sum(len(part.paths) for part in parts)
         if len(groups) > 1 and not of_splits and covered >= _NEARLY_ALL * len(paths):
-            found = patterns([(part.paths, part.ending) for part in parts])
-            if found:
+            part_patterns = patterns([(part.paths, part.ending) for part in parts])
+            if part_patterns:
                 return [
                     replace(part, pattern=pattern)
-                    for part, pattern in zip(parts, found, strict=True)
+                    for part, pattern in zip(parts, part_patterns, strict=True)
                 ]
     return []
 
@@ -110,9 +110,9 @@ def _groups(paths: Sequence[str], cut_path: Cut) -> dict[str, dict[str, str]]:
     """Return the paths by sample name and part name."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
     for path in paths:
-        found = cut_path(path)
-        if found is not None:
-            groups[found[0]].setdefault(found[1], path)
+        sample_part = cut_path(path)
+        if sample_part is not None:
+            groups[sample_part[0]].setdefault(sample_part[1], path)
     return groups
 
 
@@ -140,7 +140,7 @@ def _by_folder(path: str) -> tuple[str, str] | None:
 
 def _by_words(path: str, words: int) -> tuple[str, str] | None:
     folder, slash, name = path.rpartition("/")
-    ends = [found.start() for found in re.finditer(r"[._-]", name)]
+    ends = [match.start() for match in re.finditer(r"[._-]", name)]
     return (
         (folder + slash + name[: ends[words - 1]], name[ends[words - 1] :])
         if len(ends) >= words
@@ -159,35 +159,37 @@ def _by_level(
 
 
 def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
-    having: dict[str, list[str]] = defaultdict(list)
+    paths_by_part: dict[str, list[str]] = defaultdict(list)
     for group in groups.values():
-        for rest, path in group.items():
-            having[rest].append(path)
+        for part, path in group.items():
+            paths_by_part[part].append(path)
     least = ceil(_NEARLY_ALL * len(groups))
-    whole = [rest for rest in sorted(having) if len(having[rest]) >= least]
-    some = [
-        rest
-        for rest in sorted(having)
-        if len(groups) / 10 <= len(having[rest]) < least and len(having[rest]) > 1
+    common = [part for part in sorted(paths_by_part) if len(paths_by_part[part]) >= least]
+    optional = [
+        part
+        for part in sorted(paths_by_part)
+        if len(groups) / 10 <= len(paths_by_part[part]) < least and len(paths_by_part[part]) > 1
     ]
-    names = [re.sub(r"[\d._/-]+", " ", rest).strip() for rest in (*whole, *some)]
-    if len(whole) < 2 or len(names) > _MOST_PARTS or len(set(names)) < len(names) or "" in names:
+    names = [re.sub(r"[\d._/-]+", " ", part).strip() for part in (*common, *optional)]
+    if len(common) < 2 or len(names) > _MOST_PARTS or len(set(names)) < len(names) or "" in names:
         return []
-    needed = set(whole)
-    complete = [group for group in groups.values() if group.keys() >= needed] or list(
+    required = set(common)
+    complete = [group for group in groups.values() if group.keys() >= required] or list(
         groups.values()
     )
-    stems = [re.sub(r"\W+", "_", rest.rpartition(".")[0]).strip("_") for rest in (*whole, *some)]
+    stems = [
+        re.sub(r"\W+", "_", part.rpartition(".")[0]).strip("_") for part in (*common, *optional)
+    ]
     return [
         Part(
-            stem if stems.count(stem) == 1 or not stem else re.sub(r"\W+", "_", rest).strip("_"),
-            rest.rpartition("/")[2],
-            tuple(sorted(having[rest])),
-            tuple(sorted(group[rest] for group in complete if rest in group)),
+            stem if stems.count(stem) == 1 or not stem else re.sub(r"\W+", "_", part).strip("_"),
+            part.rpartition("/")[2],
+            tuple(sorted(paths_by_part[part])),
+            tuple(sorted(group[part] for group in complete if part in group)),
             "",
-            rest in some,
+            part in optional,
         )
-        for stem, rest in zip(stems, (*whole, *some), strict=True)
+        for stem, part in zip(stems, (*common, *optional), strict=True)
     ]
 
 
@@ -258,16 +260,16 @@ class SampleProfile(NamedTuple):
     def notes(self) -> list[str]:
         """Sentences on the values and samples that were not read."""
         notes = [f"could not be read: {reason}" for reason in self.unread]
-        more = self.failed - len(self.unread)
-        looked = self.samples + self.failed
-        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (
-            more > 0
+        unlisted = self.failed - len(self.unread)
+        total = self.samples + self.failed
+        notes += [f"could not be read: {unlisted:,} more of {total:,} that were looked at"] * (
+            unlisted > 0
         )
         notes += [f"of a kind that is not read: {first_few(self.passed, _PASSED)}"] * bool(
             self.passed
         )
-        said = "left out, as no cache can hold a field of such a name or shape: "
-        return notes + [said + first_few([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(
+        prefix = "left out, as no cache can hold a field of such a name or shape: "
+        return notes + [prefix + first_few([name[:_SHOWN] for name in self.odd], _PASSED)] * bool(
             self.odd
         )
 
@@ -281,63 +283,63 @@ def draft(data: Path) -> Draft:
     root, only = target(data)
     listing = list_files(root, {}, only)
     readable = [path for path in listing.entries.paths if format_of(path) is not None]
-    known = _draft_corpus(data, listing, readable) or (
+    special_draft = _draft_corpus(data, listing, readable) or (
         _draft_builtin(listing, readable, data) if readable else None
     )
-    if known is not None:
-        return known
+    if special_draft is not None:
+        return special_draft
     if not readable:
         raise UsageError(unreadable(data, listing))
     # Empty files say nothing, so they count only if there are no others.
     readable = [path for path in readable if listing.by_path[path].size] or readable
     parts = group_files(readable)
-    several = _draft_parts(data, parts, listing) if parts else None
-    if several is not None:
-        return several
-    of_records = _draft_records(data, listing, readable)
-    if of_records is not None:
-        return of_records
+    parts_draft = _draft_parts(data, parts, listing) if parts else None
+    if parts_draft is not None:
+        return parts_draft
+    records_draft = _draft_records(data, listing, readable)
+    if records_draft is not None:
+        return records_draft
     kind, paths = _main_kind(readable, listing)
     (pattern,) = patterns([(paths, kind)])
     depths = len({path.count("/") for path in paths})
-    alike = [] if depths > 1 else _other_endings(readable, listing, kind, pattern, data)
-    paths = sorted([*paths, *(path for more, _ in alike for path in more)])
+    similar = [] if depths > 1 else _other_endings(readable, listing, kind, pattern, data)
+    paths = sorted([*paths, *(path for more_paths, _ in similar for path in more_paths)])
     why = (
         f"{len(paths):,} files at {depths} depths" if depths > 1 else pluralize(len(paths), "file")
     )
     # Without placeholders, because one name with two endings would be two samples of one name.
     files = (
-        [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in alike))]
-        if alike
+        [re.sub(r"\{\w+\}", "*", text) for text in (pattern, *(text for _, text in similar))]
+        if similar
         else pattern
     )
-    said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
+    head: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": files}}
     each = _each(root, kind, _evenly_spaced(paths, 5))
     if each:
-        said["samples"] |= {"each": each}
-    said |= _stated_counts(kind, listing)
-    look = _profile_files(_any_field_schema(said), listing)
-    inner = "" if each or _are_tables(look) else inner_samples(look.fields, len(paths), kind)
+        head["samples"] |= {"each": each}
+    head |= _stated_counts(kind, listing)
+    profile = _profile_files(_any_field_schema(head), listing)
+    inner = "" if each or _are_tables(profile) else inner_samples(profile.fields, len(paths), kind)
     if inner:
-        said["samples"] |= {"each": inner}
+        head["samples"] |= {"each": inner}
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
-        look = _profile_files(_any_field_schema(said), listing)
-    fields, samples = look.fields, look.samples
+        profile = _profile_files(_any_field_schema(head), listing)
+    fields, samples = profile.fields, profile.samples
     few = (
         2 * _size(listing, paths) < _size(listing, readable)
         or kind.lower() in _PICTURES
         or UNTYPED in fields
     )
     if not each and not inner and len(paths) < len(readable) and few:
-        return _draft_any_files(data, listing, readable, look)
-    _check_fields(root, paths, look)
+        return _draft_any_files(data, listing, readable, profile)
+    _check_fields(root, paths, profile)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     guesses = _guesses(fields, axes, samples, f"{_name(data)} {pattern}")
     return _finished_draft(
-        _with_guessed_patterns(said, listing, paths),
+        _with_guessed_patterns(head, listing, paths),
         guesses,
         samples,
-        [*_undescribed_notes(listing, set(paths)), *look.notes],
+        [*_undescribed_notes(listing, set(paths)), *profile.notes],
         why,
     )
 
@@ -352,9 +354,9 @@ def _guesses(
     fields: Mapping[str, FieldProfile], axes: Mapping[str, Any], samples: int, files: str
 ) -> dict[str, Guess]:
     guesses: dict[str, Guess] = {}
-    for name, seen in sorted(fields.items()):
-        found = guess(name, seen, axes, samples, files)
-        guesses |= cut(name, seen, found, files) or {name: found}
+    for name, profile in sorted(fields.items()):
+        field_guess = guess(name, profile, axes, samples, files)
+        guesses |= cut(name, profile, field_guess, files) or {name: field_guess}
     return preferences(guesses)
 
 
@@ -379,35 +381,35 @@ def _draft_records(data: Path, listing: Listing, readable: Sequence[str]) -> Dra
     if not records or 2 * _size(listing, paths) < _size(listing, readable):
         return None
     ends = [
-        (some, end)
+        (members, end)
         for end in (".json", *_LINES)
-        if (some := [p for p in paths if p.lower().endswith(end)])
+        if (members := [p for p in paths if p.lower().endswith(end)])
     ]
     files = [re.sub(r"\{\w+\}", "*", text) for text in patterns(ends)]
     if len(records) < len(documents) or any(
-        not path.endswith(end) for some, end in ends for path in some
+        not path.endswith(end) for members, end in ends for path in members
     ):
         files = paths  # a pattern would match other documents, too
     if files is paths and (
         len(paths) > _DOCUMENTS or any(set(path) & set("{}*?[]") for path in paths)
     ):
         return None
-    said = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
-    look = _profile_files(_any_field_schema(said), listing)
-    _check_fields(listing.root, paths, look)
+    head = {"datacheck": 1, "name": _name(data), "samples": {"files": files, "each": "line"}}
+    profile = _profile_files(_any_field_schema(head), listing)
+    _check_fields(listing.root, paths, profile)
     guesses = _guesses(
-        look.fields,
-        name_axes(look.fields, episodes=False),
-        look.samples,
+        profile.fields,
+        name_axes(profile.fields, episodes=False),
+        profile.samples,
         f"{_name(data)} {files[0]}",
     )
     why = (
         f"{pluralize(len(paths), 'file')}, each {'line or ' if lines else ''}element of which "
         f"looks like a sample"
     )
-    notes = [*_undescribed_notes(listing, set(paths)), *look.notes]
+    notes = [*_undescribed_notes(listing, set(paths)), *profile.notes]
     return _finished_draft(
-        _with_guessed_patterns(said, listing, paths), guesses, look.samples, notes, why
+        _with_guessed_patterns(head, listing, paths), guesses, profile.samples, notes, why
     )
 
 
@@ -416,31 +418,31 @@ def _draft_corpus(data: Path, listing: Listing, readable: Sequence[str]) -> Draf
     corpus = corpus_of(listing.entries.paths, partial(_lines, listing.root))
     if corpus is None or _size(listing, corpus.paths) < _size(listing, readable):
         return None
-    (first, pattern), *_ = corpus.sides.items()
+    (main_side, pattern), *_ = corpus.sides.items()
     guesses = dict[str, Guess]()
     for side, file in sorted(corpus.sides.items()):
-        place = {} if side == first else {"file": file}
-        spare = {"optional": True} if side in corpus.optional else {}
+        place = {} if side == main_side else {"file": file}
+        optional = {"optional": True} if side in corpus.optional else {}
         why = (
             "some texts have none"
-            if spare
+            if optional
             else "language from the ending"
             if len(side) < 3
             else "from the ending"
         )
-        guesses[side] = Guess({**place, "at": LINES, "role": "text", **spare}, (why,))
-    said = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
+        guesses[side] = Guess({**place, "at": LINES, "role": "text", **optional}, (why,))
+    head = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern, "each": "row"}}
     why = f"the lines of files of one name correspond: {first_few(sorted(corpus.sides), _PASSED)}"
     notes = _undescribed_notes(listing, set(corpus.paths))
     return _finished_draft(
-        _with_guessed_patterns(said, listing, corpus.paths), guesses, corpus.lines, notes, why
+        _with_guessed_patterns(head, listing, corpus.paths), guesses, corpus.lines, notes, why
     )
 
 
 def _lines(root: Path, paths: Sequence[str]) -> dict[str, int]:
     """Return the number of lines by path, without files that are not text."""
-    found = {path: inner.split("\n") for path, inner in _inner_patterns(root, paths).items()}
-    return {path: int(count[0]) for path, (kind, *count) in found.items() if kind == LINES}
+    summaries = {path: inner.split("\n") for path, inner in _inner_patterns(root, paths).items()}
+    return {path: int(count[0]) for path, (kind, *count) in summaries.items() if kind == LINES}
 
 
 def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
@@ -449,7 +451,9 @@ def _record_lists(inner: Mapping[str, str], listing: Listing) -> list[str]:
     Small ones count only if they share a key with the large ones.
     """
     lists = {
-        path: found.split("\n")[1:] for path, found in inner.items() if found.startswith(RECORDS)
+        path: summary.split("\n")[1:]
+        for path, summary in inner.items()
+        if summary.startswith(RECORDS)
     }
     # With few records per document, they are the steps of a sample rather than samples.
     if sum(int(count) for count, *_ in lists.values()) < _MANY * len(lists):
@@ -467,7 +471,7 @@ def _are_tables(look: SampleProfile) -> bool:
     The files are then tables of several kinds, not rows of one.
     """
     return bool(look.fields) and all(
-        2 * seen.samples <= look.samples for seen in look.fields.values()
+        2 * profile.samples <= look.samples for profile in look.fields.values()
     )
 
 
@@ -487,38 +491,40 @@ def _size(listing: Listing, paths: Sequence[str]) -> int:
 
 
 def _with_guessed_patterns(
-    said: Mapping[str, Any], listing: Listing, described: Sequence[str]
+    head: Mapping[str, Any], listing: Listing, described: Sequence[str]
 ) -> dict[str, Any]:
     """Return a draft's head; a scan fails by DC113 where its patterns leave out most bytes.
 
     The patterns are a guess, not a choice of the user.
     """
-    known = [path for path in listing.entries.paths if format_of(path) is not None]
-    if 2 * _size(listing, described) >= _size(listing, known):
-        return dict(said)
-    return {**said, "rules": {"DC113": {"left_out": True}}}
+    readable = [path for path in listing.entries.paths if format_of(path) is not None]
+    if 2 * _size(listing, described) >= _size(listing, readable):
+        return dict(head)
+    return {**head, "rules": {"DC113": {"left_out": True}}}
 
 
 def _draft_any_files(
-    data: Path, listing: Listing, readable: Sequence[str], look: SampleProfile
+    data: Path, listing: Listing, readable: Sequence[str], profile: SampleProfile
 ) -> Draft:
     """Return a draft that reads all files, each as a sample: no one kind of file is the data."""
     kinds = Counter[str]()
     for path in readable:
         kinds[PurePosixPath(path).suffix] += listing.by_path[path].size
-    whole = max(1, kinds.total())
-    shares = ", ".join(f"{kind} {100 * size / whole:.0f} %" for kind, size in kinds.most_common(3))
+    total_bytes = max(1, kinds.total())
+    shares = ", ".join(
+        f"{kind} {100 * size / total_bytes:.0f} %" for kind, size in kinds.most_common(3)
+    )
     why = (
         f"several kinds of files, none of them the data alone ({shares} of the bytes): each file "
         f"is a sample"
     )
     lines = [
-        f"# Drafted by datacheck init from {pluralize(look.samples, 'sample')}. What is marked "
+        f"# Drafted by datacheck init from {pluralize(profile.samples, 'sample')}. What is marked "
         f"{_MARK!r} is a guess: "
         "read it, mend it.",
         *(
             f"# {_inert(note)}"
-            for note in [*_undescribed_notes(listing, set(readable)), *look.notes]
+            for note in [*_undescribed_notes(listing, set(readable)), *profile.notes]
         ),
         "# Of one kind of files alone more is judged: draft a schema for a folder that holds that "
         "kind.",
@@ -528,21 +534,21 @@ def _draft_any_files(
     ]
     text = "\n".join(lines) + "\n"
     parse_schema(text)
-    return Draft(text, 0, look.samples, tuple(look.notes))
+    return Draft(text, 0, profile.samples, tuple(profile.notes))
 
 
 def _undescribed_notes(listing: Listing, described: Container[str]) -> list[str]:
     """Return notes on files that a draft does not describe, and on those without a reader."""
-    others = [path for path in listing.entries.paths if path not in described]
-    known = [path for path in others if format_of(path) is not None]
-    unknown = [path for path in others if format_of(path) is None]
-    notes = [f"not described: {by_ending(known)}"] * bool(known)
+    undescribed = [path for path in listing.entries.paths if path not in described]
+    readable = [path for path in undescribed if format_of(path) is not None]
+    unknown = [path for path in undescribed if format_of(path) is None]
+    notes = [f"not described: {by_ending(readable)}"] * bool(readable)
     notes += [f"no format reads: {by_ending(unknown)}"] * bool(unknown)
     for path, reason in listing.skipped[:1]:
-        more = (
+        suffix = (
             f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
         )
-        notes.append(f"left out: {path}: {reason}{more}")
+        notes.append(f"left out: {path}: {reason}{suffix}")
     return notes
 
 
@@ -564,7 +570,7 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
     The samples' own file is the largest; the fields of the other files have a ``file``.
     """
     head = {"datacheck": 1, "name": _name(data)}
-    looks = {
+    profiles = {
         part: _profile_files(
             _any_field_schema(head | {"samples": {"files": part.pattern}}),
             _sublisting(listing, part.whole),
@@ -572,68 +578,73 @@ def _draft_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft |
         )
         for part in parts
     }
-    kept = [part for part in parts if looks[part].fields]
+    nonempty = [part for part in parts if profiles[part].fields]
     if (
-        len(kept) < 2
-        or not _hold_different_fields(kept, looks)
-        or any(_holds_samples(part, listing) for part in kept)
+        len(nonempty) < 2
+        or not _hold_different_fields(nonempty, profiles)
+        or any(_holds_samples(part, listing) for part in nonempty)
     ):
         return None
-    main = min(kept, key=partial(_rank, kept, listing))
+    main = min(nonempty, key=partial(_rank, nonempty, listing))
     fields: dict[str, FieldProfile] = {}
     places: dict[str, tuple[Part, dict[str, Any]]] = {}
-    unsaid: list[str] = []
+    ambiguous: list[str] = []
     # Parts with one array come first: the array gets the part's name.
-    for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):
-        several = len(looks[part].fields) > 1
-        for inner, seen in looks[part].fields.items():
+    for part in sorted(
+        nonempty, key=lambda member: (len(profiles[member].fields) > 1, member is not main)
+    ):
+        several = len(profiles[part].fields) > 1
+        for inner, profile in profiles[part].fields.items():
             name = _free_name(part, inner if several or not part.name else part.name, inner, fields)
             place: dict[str, Any] = {} if part is main else {"file": part.pattern}
             if several and (part is not main or name != inner):
                 if _is_ambiguous_at(inner, part.pattern):
-                    unsaid.append(inner)
+                    ambiguous.append(inner)
                     continue
                 place["at"] = inner
             fields[name], places[name] = (
-                seen,
+                profile,
                 (part, place | ({"optional": True} if part.optional else {})),
             )
     axes = name_axes(fields, episodes=False)
     guesses = {}
-    for name, seen in sorted(fields.items()):
+    for name, profile in sorted(fields.items()):
         part, place = places[name]
-        found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
-        guesses[name] = replace(found, spec=place | found.spec)
-    left = _undescribed_notes(listing, {path for part in kept for path in part.paths})
-    left += [
-        f"left out, as at: means something else by such a name: {first_few(unsaid, _PASSED)}"
-    ] * bool(unsaid)
-    unread = [note for part in parts for note in looks[part].notes]
-    most = max(looks[part].samples for part in kept)
-    why = f"{len(main.paths):,} samples of {len(kept)} files each"
-    said = _with_guessed_patterns(
+        field_guess = guess(
+            name, profile, axes, profiles[part].samples, f"{_name(data)} {part.pattern}"
+        )
+        guesses[name] = replace(field_guess, spec=place | field_guess.spec)
+    notes = _undescribed_notes(listing, {path for part in nonempty for path in part.paths})
+    notes += [
+        f"left out, as at: means something else by such a name: {first_few(ambiguous, _PASSED)}"
+    ] * bool(ambiguous)
+    unread = [note for part in parts for note in profiles[part].notes]
+    sample_count = max(profiles[part].samples for part in nonempty)
+    why = f"{len(main.paths):,} samples of {len(nonempty)} files each"
+    full_head = _with_guessed_patterns(
         head | {"samples": {"files": main.pattern}},
         listing,
-        [path for one in kept for path in one.paths],
+        [path for member in nonempty for path in member.paths],
     )
-    return _finished_draft(said, guesses, most, [*left, *unread], why)
+    return _finished_draft(full_head, guesses, sample_count, [*notes, *unread], why)
 
 
-def _hold_different_fields(parts: Sequence[Part], looks: Mapping[Part, SampleProfile]) -> bool:
+def _hold_different_fields(parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]) -> bool:
     """Tell whether the files of a sample differ in their fields, or in the roles of their names."""
-    first, *others = (looks[part].fields for part in parts)
+    first_fields, *other_fields = (profiles[part].fields for part in parts)
     if any(
-        len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys())
-        for other in others
+        len(first_fields) != len(other)
+        or (len(first_fields) > 1 and first_fields.keys() != other.keys())
+        for other in other_fields
     ):
         return True
     if any(
-        not one.like(two)
-        for other in others
-        for one, two in zip(*map(_sorted, (first, other)), strict=True)
+        not profile.like(other_profile)
+        for other in other_fields
+        for profile, other_profile in zip(*map(_sorted, (first_fields, other)), strict=True)
     ):
         return True
-    return len(first) == 1 and sum(names_role(part.name) for part in parts) > 1
+    return len(first_fields) == 1 and sum(names_role(part.name) for part in parts) > 1
 
 
 def _sorted(fields: Mapping[str, FieldProfile]) -> list[FieldProfile]:
@@ -650,16 +661,18 @@ def _holds_samples(part: Part, listing: Listing) -> bool:
 def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
     """Return a sort key: the part with the lowest is the samples' own file."""
     # The pattern of this part then matches the files of another part, too.
-    within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)
+    overlapping = any(
+        other.ending != part.ending and other.ending.endswith(part.ending) for other in parts
+    )
     size = sum(listing.by_path[path].size for path in _evenly_spaced(part.paths, MOST))
-    return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
+    return part.optional, overlapping, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
 
 
 def _free_name(part: Part, name: str, inner: str, taken: Container[str]) -> str:
     """Return an unused name for a field."""
-    own = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
+    prefix = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
     while name in taken or name == "*":  # "*" stands for fields that are not listed
-        name, inner = f"{own}_{inner}", f"{inner}_"
+        name, inner = f"{prefix}_{inner}", f"{inner}_"
     return name
 
 
@@ -683,17 +696,17 @@ def _draft_builtin(listing: Listing, readable: Sequence[str], data: Path) -> Dra
     None where no schema or several fit.
     """
     schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
-    own = {path for path in readable if not _is_auxiliary(path)} or set(readable)
-    found = []
+    main_paths = {path for path in readable if not _is_auxiliary(path)} or set(readable)
+    fitting = []
     for name, schema in schemas.items():
         if matches(schema, listing) and 2 * len(
-            own.intersection(plan_work(schema, listing).unclaimed)
-        ) <= len(own):
-            look = _profile_files(_with_any(schema), listing)
-            if _has_most_fields(schema, look):
-                found.append(_BuiltinFit(name, schema, look))
-    found = found or list(_renamed_builtins(schemas, listing, readable))
-    return _draft_extending(found[0], listing, data) if len(found) == 1 else None
+            main_paths.intersection(plan_work(schema, listing).unclaimed)
+        ) <= len(main_paths):
+            profile = _profile_files(_with_any(schema), listing)
+            if _has_most_fields(schema, profile):
+                fitting.append(_BuiltinFit(name, schema, profile))
+    fitting = fitting or list(_renamed_builtins(schemas, listing, readable))
+    return _draft_extending(fitting[0], listing, data) if len(fitting) == 1 else None
 
 
 def _is_auxiliary(path: str) -> bool:
@@ -709,7 +722,7 @@ def _renamed_builtins(
     if kind.lower() not in _STORES:
         return
     (pattern,) = patterns([(paths, kind)])
-    found: list[tuple[float, _BuiltinFit]] = []
+    ranked: list[tuple[float, _BuiltinFit]] = []
     for name, schema in schemas.items():
         if (
             any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files)
@@ -719,15 +732,17 @@ def _renamed_builtins(
         renamed = schema.model_copy(
             update={"samples": schema.samples.model_copy(update={"files": (pattern,)})}
         )
-        look = _profile_files(_with_any(renamed), listing)
-        held = _matching_fields(schema, look)
+        profile = _profile_files(_with_any(renamed), listing)
+        matching = _matching_fields(schema, profile)
         required = {
             field for field, spec in schema.stored.items() if not spec.optional and not spec.absent
         }
-        if required <= held and 2 * len(held) >= len(schema.stored) and look.samples:
-            found.append((len(held) / len(schema.stored), _BuiltinFit(name, schema, look, pattern)))
-    best = max((share for share, _ in found), default=0.0)
-    yield from (fit for share, fit in found if share == best)
+        if required <= matching and 2 * len(matching) >= len(schema.stored) and profile.samples:
+            ranked.append(
+                (len(matching) / len(schema.stored), _BuiltinFit(name, schema, profile, pattern))
+            )
+    best = max((share for share, _ in ranked), default=0.0)
+    yield from (fit for share, fit in ranked if share == best)
 
 
 def _with_any(schema: Schema) -> Schema:
@@ -744,26 +759,26 @@ def _matching_fields(schema: Schema, look: SampleProfile) -> set[str]:
     }
 
 
-def _fits_spec(seen: FieldProfile, spec: FieldSpec) -> bool:
-    written = {"text", "json"} & seen.dtypes.keys()
-    if written or spec.is_text:
-        return bool(written) == spec.is_text
-    if spec.shape is None or seen.item is None or len(seen.ndims) != 1:
+def _fits_spec(profile: FieldProfile, spec: FieldSpec) -> bool:
+    text_kinds = {"text", "json"} & profile.dtypes.keys()
+    if text_kinds or spec.is_text:
+        return bool(text_kinds) == spec.is_text
+    if spec.shape is None or profile.item is None or len(profile.ndims) != 1:
         return True
-    first = [usual_length(seen)] if seen.lengths else []
-    return fits([*first, *seen.item], spec)
+    first = [usual_length(profile)] if profile.lengths else []
+    return fits([*first, *profile.item], spec)
 
 
-def _has_most_fields(schema: Schema, look: SampleProfile) -> bool:
+def _has_most_fields(schema: Schema, profile: SampleProfile) -> bool:
     """Tell whether files have at least half of the fields that a schema requires.
 
     Files of another layout may have the same names.
     """
-    wanted = {name for name, spec in schema.stored.items() if not spec.optional}
+    required = {name for name, spec in schema.stored.items() if not spec.optional}
     # The files are damaged, or have the schema's names and another content.
-    if not look.samples:
-        return not any(NO_GROUP in reason for reason in look.unread)
-    return 2 * len(wanted & look.fields.keys()) >= len(wanted)
+    if not profile.samples:
+        return not any(NO_GROUP in reason for reason in profile.unread)
+    return 2 * len(required & profile.fields.keys()) >= len(required)
 
 
 def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
@@ -773,17 +788,17 @@ def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
     """
     schema, look = fit.schema, fit.look
     guesses: dict[str, Guess] = {}
-    more = {
-        name: seen
-        for name, seen in look.fields.items()
+    extra = {
+        name: profile
+        for name, profile in look.fields.items()
         if name not in schema.fields and name not in _KEPT
     }
     notes = []
     for name, spec in sorted(schema.stored.items()):
-        near = look.taken.get(name, "")
-        if near:
-            guesses[name] = Guess({"at": near}, ("called so in these samples",))
-            more.pop(near, None)
+        actual_name = look.taken.get(name, "")
+        if actual_name:
+            guesses[name] = Guess({"at": actual_name}, ("called so in these samples",))
+            extra.pop(actual_name, None)
         elif (
             look.samples
             and name not in look.fields
@@ -803,14 +818,14 @@ def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
         look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values())
     )
     exceeded = exceeded_limit(
-        {*schema.fields, *more, *(name for change in schema.when.values() for name in change)}
+        {*schema.fields, *extra, *(name for change in schema.when.values() for name in change)}
     )
     if exceeded:
         guesses[ANY] = Guess({}, (exceeded,))
     else:
         guesses |= {
-            name: guess(name, seen, axes, look.samples, str(data))
-            for name, seen in sorted(more.items())
+            name: guess(name, profile, axes, look.samples, str(data))
+            for name, profile in sorted(extra.items())
         }
     described = set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed)
     if fit.files:
@@ -819,25 +834,25 @@ def _draft_extending(fit: _BuiltinFit, listing: Listing, data: Path) -> Draft:
         )[0]
         described = {path for path in listing.entries.paths if template.match(path) is not None}
     notes = [*_undescribed_notes(listing, described), *notes, *look.notes]
-    kept = (
+    layout = (
         f"{pluralize(len(described), 'file')} of its "
         f"layout{', under other names' if fit.files else ''}"
     )
-    works = (
+    advice = (
         "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
     )
-    fields = {name: found.spec for name, found in guesses.items()}
-    said = {
+    fields = {name: field_guess.spec for name, field_guess in guesses.items()}
+    document = {
         "datacheck": 1,
         "name": f"my_{fit.name}",
         "samples": {"files": fit.files or "*"},
         "fields": fields,
     }
-    lines = dump_schema(Schema.model_validate(said)).rstrip("\n").split("\n")
+    lines = dump_schema(Schema.model_validate(document)).rstrip("\n").split("\n")
     lines = [line for line in lines if fit.files or not line.startswith("samples:")]
     place = next(i for i, line in enumerate(lines) if line.startswith("name:")) + 1
     lines = list(_commented(lines, guesses, "all files of that ending"))
-    lines.insert(place, f"extends: {fit.name}    {_MARK}: {kept}{works}")
+    lines.insert(place, f"extends: {fit.name}    {_MARK}: {layout}{advice}")
     text = "\n".join([*(f"# {_inert(note)}" for note in notes), *lines]) + "\n"
     parse_schema(text)
     return Draft(text, len(schema.fields | fields), look.samples, tuple(notes))
@@ -858,8 +873,8 @@ def _main_kind(paths: Sequence[str], listing: Listing) -> tuple[str, list[str]]:
     data = [ending for ending in numbers if ending.lower() not in _BESIDE | _VIDEOS]
     pictures = [ending for ending in numbers if ending.lower() in _PICTURES]
     few = all(
-        _NEXT_TO_NOTHING * sum(of[e] for e in data) <= sum(of[e] for e in pictures)
-        for of in (numbers, sizes)
+        _NEXT_TO_NOTHING * sum(measure[e] for e in data) <= sum(measure[e] for e in pictures)
+        for measure in (numbers, sizes)
     )
     chosen = pictures if pictures and data and few else data or list(numbers)
     ending = max(chosen, key=lambda e: (numbers[e], sizes[e], e))
@@ -876,12 +891,12 @@ def _other_endings(
             kinds.setdefault(_ending(path), []).append(path)
     kinds.pop(kind, None)
     head = {"datacheck": 1, "name": _name(data)}
-    main = (
+    main_fields = (
         _profile_files(_any_field_schema({**head, "samples": {"files": pattern}}), listing).fields
         if kinds
         else {}
     )
-    found = list[tuple[list[str], str]]()
+    similar = list[tuple[list[str], str]]()
     for ending, paths in sorted(kinds.items()):
         (text,) = patterns([(paths, ending)])
         fields = _profile_files(
@@ -889,25 +904,27 @@ def _other_endings(
         ).fields
         if (
             fields
-            and main.keys() == fields.keys()
-            and all(_same_kind(seen, fields[name]) for name, seen in main.items())
+            and main_fields.keys() == fields.keys()
+            and all(_same_kind(profile, fields[name]) for name, profile in main_fields.items())
         ):
-            found.append((paths, text))
-    return found
+            similar.append((paths, text))
+    return similar
 
 
 def _same_kind(one: FieldProfile, other: FieldProfile) -> bool:
     """Tell whether fields are alike; arrays of several widths are tables of several kinds."""
-    written = bool({"text", "json"} & one.dtypes.keys())
-    return one.like(other) and (written or (one.item is not None and one.item == other.item))
+    is_text = bool({"text", "json"} & one.dtypes.keys())
+    return one.like(other) and (is_text or (one.item is not None and one.item == other.item))
 
 
 def _ending(path: str) -> str:
     """Return the ending of a path in its own spelling, because patterns are case-sensitive."""
-    found = format_of(path)
+    file_format = format_of(path)
     name = unnumbered(path)
-    known = (s for s in (found.suffixes if found else ()) if name.lower().endswith(s))
-    return name[-len(next(known, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (
+    suffixes = (
+        s for s in (file_format.suffixes if file_format else ()) if name.lower().endswith(s)
+    )
+    return name[-len(next(suffixes, PurePosixPath(path).suffix)) or len(path) :] + NUMBER * (
         name != path
     )
 
@@ -925,34 +942,36 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample."""
     if ending.lower() in _LINES:
         return "line"
-    found = Counter(
+    pattern_counts = Counter(
         "" if inner.startswith(RECORDS) else inner
         for inner in _inner_patterns(root, paths).values()
     )
-    own = [text for text in found if text.count("/") == 1 and not text.endswith("*")]
+    named_groups = [
+        text for text in pattern_counts if text.count("/") == 1 and not text.endswith("*")
+    ]
     # Each file has one group under a name of its own.
-    if len(own) > 1 and len(own) == found.total():
+    if len(named_groups) > 1 and len(named_groups) == pattern_counts.total():
         return "/*"
-    for text in own:
-        del found[text]
-    return found.most_common(1)[0][0] if found else ""
+    for text in named_groups:
+        del pattern_counts[text]
+    return pattern_counts.most_common(1)[0][0] if pattern_counts else ""
 
 
 def _inner_patterns(root: Path, paths: Sequence[str]) -> dict[str, str]:
     """Return the pattern of the samples inside each readable file; see `profile.inner_groups`."""
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
-    found: dict[str, str] = {}
+    patterns_by_path: dict[str, str] = {}
     for outcome in ordered_map(
         _GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})
     ):
         for payload in outcome.payloads:
-            found |= payload["found"]
-    return found
+            patterns_by_path |= payload["found"]
+    return patterns_by_path
 
 
-def _any_field_schema(said: Mapping[str, Any]) -> Schema:
+def _any_field_schema(head: Mapping[str, Any]) -> Schema:
     """Return a schema that says only where the samples are, and reads all fields."""
-    return Schema.model_validate({**said, "fields": {"*": {}}})
+    return Schema.model_validate({**head, "fields": {"*": {}}})
 
 
 def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:
@@ -976,7 +995,7 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
     failed = 0
     unread = list[str]()
     passed = set[str]()
-    taken = dict[str, str]()
+    near_names = dict[str, str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
         failed += len(outcome.deaths)
@@ -985,23 +1004,25 @@ def _profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePr
             unread += payload["unread"]
             failed += payload["failed"]
             passed.update(payload["passed"])
-            taken |= payload["taken"]
-            found = {
-                name: FieldProfile(**seen)
-                for name, seen in payload["fields"].items()
+            near_names |= payload["taken"]
+            new_profiles = {
+                name: FieldProfile(**profile)
+                for name, profile in payload["fields"].items()
                 if name not in fields
             }
-            for seen in found.values():
-                seen.thinned |= len(chosen) < (files or len(items))
-            fields |= found
+            for profile in new_profiles.values():
+                profile.thinned |= len(chosen) < (files or len(items))
+            fields |= new_profiles
     # "" names no field.
-    few = {name for name, seen in fields.items() if not name or 2 * seen.samples < samples}
-    odd = sorted(name for name in few if not _is_stored(name, fields[name]))
-    kept = {name: seen for name, seen in fields.items() if name not in odd}
-    return SampleProfile(kept, samples, unread[:3], failed, sorted(passed), taken, odd)
+    few = {name for name, profile in fields.items() if not name or 2 * profile.samples < samples}
+    unstorable = sorted(name for name in few if not _is_stored(name, fields[name]))
+    stored = {name: profile for name, profile in fields.items() if name not in unstorable}
+    return SampleProfile(
+        stored, samples, unread[:3], failed, sorted(passed), near_names, unstorable
+    )
 
 
-def _is_stored(name: str, seen: FieldProfile) -> bool:
+def _is_stored(name: str, profile: FieldProfile) -> bool:
     """Tell whether a cache can hold a field of such a name and shape."""
     parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
     short = (
@@ -1009,14 +1030,16 @@ def _is_stored(name: str, seen: FieldProfile) -> bool:
         and sum(map(len, parts)) <= _PATH
         and "\0" not in name
     )
-    return short and 0 not in (seen.item or ()) and max(map(int, seen.ndims), default=0) < _AXES
+    return (
+        short and 0 not in (profile.item or ()) and max(map(int, profile.ndims), default=0) < _AXES
+    )
 
 
 # --------------------------------------------------------------------------------------------- text
 
 
 def _finished_draft(
-    said: Mapping[str, Any],
+    head: Mapping[str, Any],
     guesses: Mapping[str, Guess],
     samples: int,
     notes: Sequence[str],
@@ -1024,11 +1047,11 @@ def _finished_draft(
 ) -> Draft:
     if exceeded := exceeded_limit(guesses):
         guesses = {ANY: Guess({}, (exceeded,))}
-    fields = {name: found.spec for name, found in guesses.items()}
-    schema = Schema.model_validate({**said, "fields": fields})
-    made = f"Drafted by datacheck init from {pluralize(samples, 'sample')}."
+    fields = {name: field_guess.spec for name, field_guess in guesses.items()}
+    schema = Schema.model_validate({**head, "fields": fields})
+    origin = f"Drafted by datacheck init from {pluralize(samples, 'sample')}."
     lines = [
-        f"# {made} What is marked {_MARK!r} is a guess: read it, mend it.",
+        f"# {origin} What is marked {_MARK!r} is a guess: read it, mend it.",
         *(f"# {_inert(note)}" for note in notes),
         *_commented(dump_schema(schema).rstrip("\n").split("\n"), guesses, why),
     ]

@@ -59,34 +59,38 @@ def name_axes(seen: Mapping[str, FieldProfile], *, episodes: bool) -> dict[str, 
         Lengths that are equal in nearly all samples are one axis: in the other samples, some values
         are cut off.
     """
-    together: dict[tuple[int, ...], list[str]] = {}
+    by_lengths: dict[tuple[int, ...], list[str]] = {}
     for name, field in sorted(seen.items()):
         if field.lengths and (_varied(field) or len(field.lengths) <= 2 or episodes):
-            together.setdefault(tuple(field.lengths), []).append(name)
+            by_lengths.setdefault(tuple(field.lengths), []).append(name)
     if not episodes:
-        together = {
+        by_lengths = {
             lengths: names
-            for lengths, names in together.items()
+            for lengths, names in by_lengths.items()
             if len(names) > 1 or not fixed_length(seen[names[0]])
         }
     free = _letters(episodes=episodes)
     axes: dict[tuple[int, ...], Axis] = {}
-    for lengths, names in sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1])):
-        near = [
-            (_astray(other, lengths), axis.name) for other, axis in axes.items() if not axis.astray
+    for lengths, names in sorted(by_lengths.items(), key=lambda pair: (-len(pair[1]), pair[1])):
+        similar = [
+            (_astray(axis_lengths, lengths), axis.name)
+            for axis_lengths, axis in axes.items()
+            if not axis.astray
         ]
-        off, name = min((pair for pair in near if pair[0]), default=(0, ""))
+        deviating, name = min((pair for pair in similar if pair[0]), default=(0, ""))
         if not episodes and not name and "T" not in {axis.name for axis in axes.values()}:
-            name = "T" if any(_stepwise(one, seen[one]) for one in names) else ""
-        axes[lengths] = Axis(name or next(free), off)
-    return {name: axes[lengths] for lengths, names in together.items() for name in names}
+            name = (
+                "T" if any(_stepwise(field_name, seen[field_name]) for field_name in names) else ""
+            )
+        axes[lengths] = Axis(name or next(free), deviating)
+    return {name: axes[lengths] for lengths, names in by_lengths.items() for name in names}
 
 
 def _stepwise(name: str, field: FieldProfile) -> bool:
     """Tell whether a field has a value for each step in time."""
-    said = name.rpartition("/")[2].lower()
+    base_name = name.rpartition("/")[2].lower()
     return _varied(field) and bool(
-        re.search(_STEPS, said) or (len(field.item or []) == 2 and joints(field))
+        re.search(_STEPS, base_name) or (len(field.item or []) == 2 and joints(field))
     )
 
 
@@ -94,17 +98,17 @@ def _varied(field: FieldProfile) -> bool:
     return len(set(field.lengths)) > 1 and not (joints(field) and len(field.item or []) == 1)
 
 
-def _astray(one: Sequence[int], two: Sequence[int]) -> int:
+def _astray(lengths: Sequence[int], other_lengths: Sequence[int]) -> int:
     """Return in how many samples two lengths differ that are equal in nearly all, else 0.
 
     Also 0 where they may be equal by chance.
     """
-    if len(one) != len(two):
+    if len(lengths) != len(other_lengths):
         return 0
-    pairs = list(zip(one, two, strict=True))
-    off = sum(a != b for a, b in pairs)
-    by_chance = len({a for a, b in pairs if a == b}) <= off
-    return 0 if by_chance or len(pairs) - off < _NEARLY_ALL * len(pairs) else off
+    pairs = list(zip(lengths, other_lengths, strict=True))
+    deviating = sum(a != b for a, b in pairs)
+    by_chance = len({a for a, b in pairs if a == b}) <= deviating
+    return 0 if by_chance or len(pairs) - deviating < _NEARLY_ALL * len(pairs) else deviating
 
 
 def _letters(*, episodes: bool) -> Iterator[str]:
@@ -125,15 +129,15 @@ def fixed_length(seen: FieldProfile) -> int:
     Else 0.
     """
     # Exactly two lengths: a single one leaves nothing to decide.
-    alike = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2
-    ((usual, many),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
-    return usual if alike and many >= _FIXED * len(seen.lengths) else 0
+    two_lengths = not seen.item and len(seen.lengths) >= _MANY and len(set(seen.lengths)) == 2
+    ((usual, frequency),) = Counter(seen.lengths).most_common(1) if seen.lengths else ((0, 0),)
+    return usual if two_lengths and frequency >= _FIXED * len(seen.lengths) else 0
 
 
 def usual_length(seen: FieldProfile) -> int:
     """Return the length that nearly all samples have, or 0."""
-    ((usual, many),) = Counter(seen.lengths).most_common(1)
-    return usual if many >= _NEARLY_ALL * len(seen.lengths) else 0
+    ((usual, frequency),) = Counter(seen.lengths).most_common(1)
+    return usual if frequency >= _NEARLY_ALL * len(seen.lengths) else 0
 
 
 _SHORT = 80  # bytes; only longer texts get the role text
@@ -198,79 +202,85 @@ class Guess:
     why: tuple[str, ...]
 
 
-def _width(seen: FieldProfile) -> int:
-    if seen.item:
-        return seen.item[-1]
-    return seen.lengths[0] if len(set(seen.lengths)) == 1 else 0
+def _width(profile: FieldProfile) -> int:
+    if profile.item:
+        return profile.item[-1]
+    return profile.lengths[0] if len(set(profile.lengths)) == 1 else 0
 
 
 def _rows_of(*widths: int) -> Callable[[FieldProfile], bool]:
-    return lambda seen: _width(seen) in widths
+    return lambda profile: _width(profile) in widths
 
 
-def _any(seen: FieldProfile) -> bool:
-    return seen.low is not None
+def _any(profile: FieldProfile) -> bool:
+    return profile.low is not None
 
 
-def _unit_rows(seen: FieldProfile) -> bool:
+def _unit_rows(profile: FieldProfile) -> bool:
     return (
-        _width(seen) == 4
-        and len(seen.norms) == 2
-        and seen.norms[0] >= 0.98
-        and seen.norms[1] <= 1.02
+        _width(profile) == 4
+        and len(profile.norms) == 2
+        and profile.norms[0] >= 0.98
+        and profile.norms[1] <= 1.02
     )
 
 
-def _whole(seen: FieldProfile) -> bool:
-    return seen.whole and seen.low is not None and not seen.item
+def _whole(profile: FieldProfile) -> bool:
+    return profile.whole and profile.low is not None and not profile.item
 
 
-def _pixels(seen: FieldProfile) -> bool:
+def _pixels(profile: FieldProfile) -> bool:
     # Images of one size, or of several.
-    return "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2
+    return "uint8" in profile.dtypes and max(map(int, profile.ndims), default=0) > 2
 
 
-def _integers(seen: FieldProfile) -> bool:
+def _integers(profile: FieldProfile) -> bool:
     """Tell whether all values have integer types: they are joint names rather than angles."""
-    return all(name.startswith(("int", "uint")) for name in seen.dtypes)
+    return all(name.startswith(("int", "uint")) for name in profile.dtypes)
 
 
-def _vector(seen: FieldProfile) -> bool:
-    return len(seen.item or []) <= 1 and 1 < _width(seen) <= 64
+def _vector(profile: FieldProfile) -> bool:
+    return len(profile.item or []) <= 1 and 1 < _width(profile) <= 64
 
 
-def _hand(seen: FieldProfile) -> bool:
-    return joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
+def _hand(profile: FieldProfile) -> bool:
+    return joints(profile) == _HAND and all(name.startswith("float") for name in profile.dtypes)
 
 
-def _matrix(seen: FieldProfile) -> bool:
-    square = (seen.item or [])[-2:] == [4, 4] or (seen.item == [4] and set(seen.lengths) == {4})
-    return square and all(name.startswith("float") for name in seen.dtypes)
+def _matrix(profile: FieldProfile) -> bool:
+    square = (profile.item or [])[-2:] == [4, 4] or (
+        profile.item == [4] and set(profile.lengths) == {4}
+    )
+    return square and all(name.startswith("float") for name in profile.dtypes)
 
 
-def _in_degrees(said: str, seen: FieldProfile) -> bool:
-    largest = max(abs(seen.low or 0.0), abs(seen.high or 0.0))
-    named = re.search(_ANGLES, said) and not re.search(RATE_NAMES, said)
-    return bool(named) and not seen.whole and _TURN < largest <= _DEGREES
+def _in_degrees(name: str, profile: FieldProfile) -> bool:
+    largest = max(abs(profile.low or 0.0), abs(profile.high or 0.0))
+    named = re.search(_ANGLES, name) and not re.search(RATE_NAMES, name)
+    return bool(named) and not profile.whole and _TURN < largest <= _DEGREES
 
 
-def _flat(seen: FieldProfile) -> bool:
-    return not seen.item
+def _flat(profile: FieldProfile) -> bool:
+    return not profile.item
 
 
-def _is_sample_number(seen: FieldProfile) -> bool:
+def _is_sample_number(profile: FieldProfile) -> bool:
     """Tell whether a field has one whole number per sample, different for most samples."""
-    return seen.whole and seen.ndims.keys() == {"0"} and (seen.climbs >= 0 or not seen.distinct)
+    return (
+        profile.whole
+        and profile.ndims.keys() == {"0"}
+        and (profile.climbs >= 0 or not profile.distinct)
+    )
 
 
-def _is_clock(seen: FieldProfile) -> bool:
+def _is_clock(profile: FieldProfile) -> bool:
     """Tell whether values rise; a few samples may have falls, which a scan should report."""
-    return seen.rising and seen.falls <= _ASTRAY * seen.samples
+    return profile.rising and profile.falls <= _ASTRAY * profile.samples
 
 
-def _flags(seen: FieldProfile) -> bool:
-    return "bool" in seen.dtypes or (
-        seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0}
+def _flags(profile: FieldProfile) -> bool:
+    return "bool" in profile.dtypes or (
+        profile.whole and profile.low in {0.0, 1.0} and profile.high in {0.0, 1.0}
     )
 
 
@@ -328,20 +338,20 @@ def guess(
         samples: how many samples were profiled.
         files: names of folder and files, which say more than the field name of a file's one array.
     """
-    said = files if name == ONE_ARRAY else name.rpartition("/")[2]
+    hint = files if name == ONE_ARRAY else name.rpartition("/")[2]
     if name == UNTYPED and files.lower().endswith(".bin"):
-        found = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
+        declared = Guess({"shape": ["N"]}, (_UNTYPED,))  # with a dtype it would count as judged
     else:
-        found = _guess(said.lower(), seen, axes.get(name))
+        declared = _guess(hint.lower(), seen, axes.get(name))
     # No range for sound: a louder recording is no fault.
     if name == SOUND and files.lower().endswith(".wav") and _integers(seen):
-        found = replace(
-            found, spec={key: value for key, value in found.spec.items() if key != "range"}
+        declared = replace(
+            declared, spec={key: value for key, value in declared.spec.items() if key != "range"}
         )
     if seen.samples >= samples:
-        return found
+        return declared
     why = f"in {seen.samples:,} of {samples:,} samples"
-    return Guess(found.spec | {"optional": True}, (*found.why, why))
+    return Guess(declared.spec | {"optional": True}, (*declared.why, why))
 
 
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
@@ -357,15 +367,15 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
         ending: of their names.
     """
     if ending.lower() in {".parquet", ".arrow", ".feather"}:
-        told = any(2 * seen.told > seen.samples for seen in fields.values())
-        return "row" if told or any(re.fullmatch(_TOKENS, name) for name in fields) else ""
+        has_texts = any(2 * profile.told > profile.samples for profile in fields.values())
+        return "row" if has_texts or any(re.fullmatch(_TOKENS, name) for name in fields) else ""
     if files > _SPLIT_FILES or len(fields) != 1:
         return ""
-    ((name, seen),) = fields.items()
+    ((name, profile),) = fields.items()
     if name == RECORDS:
-        return "line" if seen.keys and ending.lower() == ".json" else ""
-    item = seen.item or []
-    lengths = seen.lengths
+        return "line" if profile.keys and ending.lower() == ".json" else ""
+    item = profile.item or []
+    lengths = profile.lengths
     skeletons = (
         len(item) == 2
         and item[0] in JOINT_COUNTS
@@ -394,66 +404,69 @@ def cut(name: str, seen: FieldProfile, found: Guess, files: str = "") -> dict[st
         and shape[0] != "T"
         and found.spec.keys() <= {"shape", "range", "finite", "optional"}
     )
-    if not plain or not columns or all(whole for _, _, whole in columns[:3]):
+    if not plain or not columns or all(integral for _, _, integral in columns[:3]):
         return {}
     named = bool(re.search(_CLOUD, (files if name in {ONE_ARRAY, _TABLE} else name).lower()))
     wide = (
         min(low for low, _, _ in columns[:3]) < 0 or max(high for _, high, _ in columns[:3]) > _WIDE
     )
     parts: dict[str, tuple[int, Guess]] = {}
-    for at, says in (
+    for start, column_spec in (
         _color_and_normal_columns(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ()
     ):
         parts.setdefault(
-            "rgb" if says["role"] == "color" else "normal", (at, Guess(says, _COLUMNS))
+            "rgb" if column_spec["role"] == "color" else "normal",
+            (start, Guess(column_spec, _COLUMNS)),
         )
     if not parts and not (named and len(columns) in {4, 5} and columns[3][0] >= 0):
         return {}
     labelled = bool(parts)
-    at = 3 + 3 * len(parts)
+    start = 3 + 3 * len(parts)
     labels = ["label", "instance"]
-    while at < len(columns):
-        low, high, whole = columns[at]
-        if not labelled or not whole or not LEAST_LABEL <= low <= high < _CLASSES or not labels:
-            one, spec = _measured_column(at, low, high, whole=bool(whole))
+    while start < len(columns):
+        low, high, integral = columns[start]
+        if not labelled or not integral or not LEAST_LABEL <= low <= high < _CLASSES or not labels:
+            part, spec = _measured_column(start, low, high, whole=bool(integral))
         else:
-            one = labels.pop(0)
-            spec = {"role": "class" if one == "label" else "instance"} | (
+            part = labels.pop(0)
+            spec = {"role": "class" if part == "label" else "instance"} | (
                 {"ignore": [int(low)]} if low < 0 else {}
             )
             spec |= (
-                {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if one == "label" else {}
+                {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if part == "label" else {}
             )
-        parts[one] = (at, Guess(spec, _COLUMNS))
-        at += 1
+        parts[part] = (start, Guess(spec, _COLUMNS))
+        start += 1
     cloud, why = _cloud_guess(seen, seen.low or 0.0, seen.high or 0.0, "")
-    parts["xyz"] = (0, Guess({"role": "points"} | cloud, tuple(one for one in why if one)))
-    order = sorted(parts, key=lambda one: parts[one][0])
-    words = " ".join(f"{one}:3" if one in {"xyz", "rgb", "normal"} else one for one in order)
-    kept = {key: value for key, value in found.spec.items() if key != "range"} | {"columns": words}
-    return {name: Guess(kept, ("columns from their values",))} | {
-        f"{name}.{one}": parts[one][1] for one in order
+    parts["xyz"] = (0, Guess({"role": "points"} | cloud, tuple(part for part in why if part)))
+    order = sorted(parts, key=lambda part: parts[part][0])
+    words = " ".join(f"{part}:3" if part in {"xyz", "rgb", "normal"} else part for part in order)
+    table_spec = {key: value for key, value in found.spec.items() if key != "range"} | {
+        "columns": words
+    }
+    return {name: Guess(table_spec, ("columns from their values",))} | {
+        f"{name}.{part}": parts[part][1] for part in order
     }
 
 
-def _color_and_normal_columns(seen: FieldProfile) -> list[tuple[int, dict[str, Any]]]:
+def _color_and_normal_columns(profile: FieldProfile) -> list[tuple[int, dict[str, Any]]]:
     """Return where colours and normals follow the coordinates of a point table, without a gap."""
-    found: list[tuple[int, dict[str, Any]]] = []
-    for at in (3, 6):
-        three = seen.columns[at : at + 3]
-        if len(three) < 3 or len(found) < (at - 3) // 3:
+    triples: list[tuple[int, dict[str, Any]]] = []
+    for start in (3, 6):
+        three = profile.columns[start : start + 3]
+        if len(three) < 3 or len(triples) < (start - 3) // 3:
             break
-        low = min(one[0] for one in three)
-        high = max(one[1] for one in three)
-        whole = all(one[2] for one in three)
-        labels = sum(one[1] < _FEW_COLORS for one in three)
-        if at in seen.unit:
-            found.append((at, {"role": "normal"}))
+        low = min(column[0] for column in three)
+        high = max(column[1] for column in three)
+        integral = all(column[2] for column in three)
+        labels = sum(column[1] < _FEW_COLORS for column in three)
+        if start in profile.unit:
+            triples.append((start, {"role": "normal"}))
         elif low >= 0 and (
-            (whole and _FEW_COLORS < high <= 255 and labels < 2) or (not whole and high <= 1)
+            (integral and _FEW_COLORS < high <= 255 and labels < 2) or (not integral and high <= 1)
         ):
-            found.append((at, {"role": "color", "range": "0..1" if high <= 1 else "0..255"}))
-    return found
+            triples.append((start, {"role": "color", "range": "0..1" if high <= 1 else "0..255"}))
+    return triples
 
 
 def _measured_column(
@@ -467,112 +480,121 @@ def _measured_column(
     )
 
 
-def _guess(said: str, seen: FieldProfile, axis: Axis | None) -> Guess:
-    written = {"text", "json"} & seen.dtypes.keys()
-    if written and len(seen.dtypes) > len(written):
-        kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(seen.dtypes.items()))
+def _guess(name: str, profile: FieldProfile, axis: Axis | None) -> Guess:
+    text_kinds = {"text", "json"} & profile.dtypes.keys()
+    if text_kinds and len(profile.dtypes) > len(text_kinds):
+        kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(profile.dtypes.items()))
         return Guess({}, (f"{kinds} samples: declare one of them",))
-    if written:
-        return _text(said, seen)
-    spec, why = _kind(said, seen)
+    if text_kinds:
+        return _text(name, profile)
+    spec, why = _kind(name, profile)
     role = spec.get("role")
-    shape = _shape(seen, axis)
+    shape = _shape(profile, axis)
     if shape is not None:
         spec["shape"] = shape
-    if axis is None and len(set(seen.lengths)) > 1 and (usual := fixed_length(seen)):
-        others = sum(length != usual for length in seen.lengths)
-        why.append(f"of another length in {others:,} of {len(seen.lengths):,} samples")
+    if axis is None and len(set(profile.lengths)) > 1 and (usual := fixed_length(profile)):
+        deviating = sum(length != usual for length in profile.lengths)
+        why.append(f"of another length in {deviating:,} of {len(profile.lengths):,} samples")
     if axis is not None and axis.astray:
         why.append(
             f"another length than the others with {axis.name} in {axis.astray:,} of "
-            f"{seen.samples:,} samples"
+            f"{profile.samples:,} samples"
         )
-    if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
-        spec["dtype"] = next(iter(seen.dtypes))
-    unfinite, broken = _nonfinite(seen)
-    more, reasons = _numbers(role, seen)
-    return Guess(spec | unfinite | more, (*why, *broken, *reasons))
+    if len(profile.dtypes) == 1 and next(iter(profile.dtypes)) in {"bool", "uint8"}:
+        spec["dtype"] = next(iter(profile.dtypes))
+    unfinite, broken = _nonfinite(profile)
+    limits, reasons = _numbers(role, profile)
+    return Guess(spec | unfinite | limits, (*why, *broken, *reasons))
 
 
-def _kind(said: str, seen: FieldProfile) -> SpecAndReasons:
+def _kind(name: str, profile: FieldProfile) -> SpecAndReasons:
     """Return the role that name and values suggest, else the unit of angles."""
-    role, named = next(
-        ((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)),
+    role, matched = next(
+        ((r, names) for r, names, fits in _ROLES if re.search(names, name) and fits(profile)),
         (None, ""),
     )
-    rate = role in {"joint_angle", "position"} and re.search(RATE_NAMES, said)
-    if role is not None and not rate and not (role == "timestamp" and re.search(PACE_NAMES, said)):
+    rate = role in {"joint_angle", "position"} and re.search(RATE_NAMES, name)
+    if role is not None and not rate and not (role == "timestamp" and re.search(PACE_NAMES, name)):
         return {"role": role}, [
-            "role from name and values" if named else "role from shape and values"
+            "role from name and values" if matched else "role from shape and values"
         ]
-    return ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(said, seen) else ({}, [])
-
-
-def _text(said: str, seen: FieldProfile) -> Guess:
-    chat = _chat(seen)
-    if chat is not None:
-        return chat
-    if "json" in seen.dtypes:
-        return Guess({"dtype": "json"}, (f"keys {', '.join(seen.keys[:4])}",) if seen.keys else ())
-    if seen.longest <= _SHORT and re.search(_IDS, said):
-        return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
-    spec: dict[str, Any] = {"role": "text"} if seen.longest > _SHORT else {"dtype": "text"}
-    # Fewer empty texts are more likely a fault for a scan to find than intended.
-    if 2 * seen.empty < seen.samples:
-        return Guess(spec, ("text",))
-    return Guess(
-        spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples")
+    return (
+        ({"unit": "deg"}, ["unit from name and values"]) if _in_degrees(name, profile) else ({}, [])
     )
 
 
-def _chat(seen: FieldProfile) -> Guess | None:
+def _text(name: str, profile: FieldProfile) -> Guess:
+    chat = _chat(profile)
+    if chat is not None:
+        return chat
+    if "json" in profile.dtypes:
+        return Guess(
+            {"dtype": "json"}, (f"keys {', '.join(profile.keys[:4])}",) if profile.keys else ()
+        )
+    if profile.longest <= _SHORT and re.search(_IDS, name):
+        return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
+    spec: dict[str, Any] = {"role": "text"} if profile.longest > _SHORT else {"dtype": "text"}
+    # Fewer empty texts are more likely a fault for a scan to find than intended.
+    if 2 * profile.empty < profile.samples:
+        return Guess(spec, ("text",))
+    return Guess(
+        spec | {"optional": True},
+        ("text", f"empty in {profile.empty:,} of {profile.samples:,} samples"),
+    )
+
+
+def _chat(profile: FieldProfile) -> Guess | None:
     """Return the guess for messages with keys of OpenAI, ShareGPT or dialogue corpora, or None."""
-    names = next((names for names in MESSAGE_NAMES if set(names) <= set(seen.keys)), ())
+    names = next((names for names in MESSAGE_NAMES if set(names) <= set(profile.keys)), ())
     why = (f"messages with {' and '.join(names)}",)
     if names == MESSAGE_NAMES[0]:
         return Guess({"role": "chat"}, why)
-    most = max(1, _ANSWERED * seen.chats)
+    threshold = max(1, _ANSWERED * profile.chats)
     answers = [
-        name for name, count in seen.speakers.items() if name.lower() in _ANSWERS and count >= most
+        name
+        for name, count in profile.speakers.items()
+        if name.lower() in _ANSWERS and count >= threshold
     ]
-    if "speaker" in names and not any(name.lower() in {"human", "user"} for name in seen.speakers):
+    if "speaker" in names and not any(
+        name.lower() in {"human", "user"} for name in profile.speakers
+    ):
         answers = []  # a play or a meeting: no speaker is a user
     if not names or not answers:
         return None
     # If another speaker answers, "system" gives instructions.
-    answer = max(answers, key=lambda name: (name.lower() != "system", seen.speakers[name]))
+    answer = max(answers, key=lambda name: (name.lower() != "system", profile.speakers[name]))
     return Guess({"role": "chat", "train_on": answer}, why)
 
 
 def preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     """Return the guesses, with each chosen text or chat preferred over its rejected counterpart."""
-    found = dict(guesses)
+    result = dict(guesses)
     for name in guesses:
         pair = (name, name.replace("chosen", "rejected"))
-        specs = [guesses[one].spec for one in pair if one in guesses]
+        specs = [guesses[field].spec for field in pair if field in guesses]
         kinds = {spec.get("role", spec.get("dtype")) for spec in specs}
         if (
             len(set(pair)) == len(specs) == 2
             and kinds in ({"chat"}, {"text"})
             and re.fullmatch(_CHOSEN, name.lower())
         ):
-            for one, more in zip(pair, ({"preferred_over": pair[1]}, {}), strict=True):
-                spec = {key: value for key, value in guesses[one].spec.items() if key != "dtype"}
-                found[one] = Guess(spec | {"role": min(kinds)} | more, guesses[one].why)
-    return found
+            for field, preference in zip(pair, ({"preferred_over": pair[1]}, {}), strict=True):
+                spec = {key: value for key, value in guesses[field].spec.items() if key != "dtype"}
+                result[field] = Guess(spec | {"role": min(kinds)} | preference, guesses[field].why)
+    return result
 
 
-def _shape(seen: FieldProfile, axis: Axis | None) -> list[int | str] | None:
-    if len(seen.ndims) != 1 or seen.item is None:
+def _shape(profile: FieldProfile, axis: Axis | None) -> list[int | str] | None:
+    if len(profile.ndims) != 1 or profile.item is None:
         return None
-    if not seen.lengths:
-        return list(seen.item)
+    if not profile.lengths:
+        return list(profile.item)
     if axis is not None:
-        return [axis.name, *seen.item]
-    same = len(seen.lengths) > 2 and (
-        len(set(seen.lengths)) == 1 or joints(seen) > 0 or fixed_length(seen) > 0
+        return [axis.name, *profile.item]
+    fixed = len(profile.lengths) > 2 and (
+        len(set(profile.lengths)) == 1 or joints(profile) > 0 or fixed_length(profile) > 0
     )
-    return [usual_length(seen) if same else "N", *seen.item]
+    return [usual_length(profile) if fixed else "N", *profile.item]
 
 
 # Non-finite numbers in half of the samples mean missing values if there are at least this many
@@ -581,101 +603,105 @@ _SEVERAL = 4
 _MISSING = 0.05
 
 
-def _nonfinite(seen: FieldProfile) -> SpecAndReasons:
-    if not seen.unfinite:
+def _nonfinite(profile: FieldProfile) -> SpecAndReasons:
+    if not profile.unfinite:
         return {}, []
-    why = f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples"
-    if 2 * seen.unfinite >= seen.samples and (seen.samples >= _SEVERAL or seen.holes >= _MISSING):
+    why = f"NaN or infinity in {profile.unfinite:,} of {profile.samples:,} samples"
+    if 2 * profile.unfinite >= profile.samples and (
+        profile.samples >= _SEVERAL or profile.holes >= _MISSING
+    ):
         return {"finite": False}, [why]
     # In fewer samples they are more likely a fault for a scan to find than intended.
     return {}, [why, "finite: false where that means missing"]
 
 
-def _numbers(role: str | None, seen: FieldProfile) -> SpecAndReasons:
+def _numbers(role: str | None, profile: FieldProfile) -> SpecAndReasons:
     """Return unit and ranges: measured, and widened so that the next sample does not just miss."""
-    if seen.low is None or seen.high is None or role in _NO_RANGE:
+    if profile.low is None or profile.high is None or role in _NO_RANGE:
         return {}, []
     return _GUESS_BY_ROLE.get(role or "", _range_guess)(
-        seen, seen.low, seen.high, f"measured {seen.low:.3g}..{seen.high:.3g}"
+        profile, profile.low, profile.high, f"measured {profile.low:.3g}..{profile.high:.3g}"
     )
 
 
-def _range_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one exceeds all others
+def _range_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    if profile.climbs >= _CLIMBS:  # a number or time of the sample: the next one exceeds all others
         return {}, [f"rises from sample to sample, {measured}"]
     # Otherwise the ends cannot be widened and written.
     wide = max(-low, high) < _FARTHEST and sys.float_info.min < high - low
-    if not wide or "bool" in seen.dtypes:
+    if not wide or "bool" in profile.dtypes:
         return {}, [measured]
-    return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
+    return {"range": _widened(low, high, _SPARE[profile.thinned], _limits(profile))}, [measured]
 
 
-def _limits(seen: FieldProfile) -> tuple[float, float]:
+def _limits(profile: FieldProfile) -> tuple[float, float]:
     """Return the lowest and the highest value that the types of a field can hold."""
-    kinds = [np.dtype(name) for name in seen.dtypes]
-    ends = [np.iinfo(kind) if kind.kind in "iu" else None for kind in kinds]
-    known = [end for end in ends if end is not None]
-    if not known or len(known) < len(ends):
+    kinds = [np.dtype(name) for name in profile.dtypes]
+    bounds = [np.iinfo(kind) if kind.kind in "iu" else None for kind in kinds]
+    bounded = [end for end in bounds if end is not None]
+    if not bounded or len(bounded) < len(bounds):
         return -math.inf, math.inf
-    return float(min(end.min for end in known)), float(max(end.max for end in known))
+    return float(min(end.min for end in bounded)), float(max(end.max for end in bounded))
 
 
-def _meters_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+def _meters_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     del low, high
-    return {"unit": "m"}, ["nothing says the unit", measured + _apart(seen)]
+    return {"unit": "m"}, ["nothing says the unit", measured + _apart(profile)]
 
 
-def _cloud_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    if len(seen.sizes) < 2 or seen.sizes[1] <= 0:
-        return _meters_guess(seen, low, high, measured)
-    small, large = seen.sizes
+def _cloud_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    if len(profile.sizes) < 2 or profile.sizes[1] <= 0:
+        return _meters_guess(profile, low, high, measured)
+    small, large = profile.sizes
     size = f"{_round(small / 2, down=True):g}..{_round(large * 2):g}"
-    why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side{_apart(seen)}"
+    why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side{_apart(profile)}"
     return {"unit": "m", "size": size}, ["nothing says the unit", why]
 
 
-def _apart(seen: FieldProfile) -> str:
-    small, large = seen.sizes or (0.0, 0.0)
-    far = large > _FAR * max(small, sys.float_info.min)
-    return "; sizes so far apart that some may be in another unit" if far else ""
+def _apart(profile: FieldProfile) -> str:
+    small, large = profile.sizes or (0.0, 0.0)
+    differs = large > _FAR * max(small, sys.float_info.min)
+    return "; sizes so far apart that some may be in another unit" if differs else ""
 
 
-def _joints_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    said, why = _meters_guess(seen, low, high, measured)
-    known = ", ".join(sorted(SKELETONS))
-    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if joints(
-        seen
+def _joints_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    spec, why = _meters_guess(profile, low, high, measured)
+    skeletons = ", ".join(sorted(SKELETONS))
+    return spec, [*why, f"with a skeleton ({skeletons}) bones are judged, too"] if joints(
+        profile
     ) == _HAND else why
 
 
-def _angle_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    del seen
+def _angle_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    del profile
     unit = "rad" if max(abs(low), abs(high)) <= _TURN else "deg"
     return {"unit": unit}, [f"unit from the values, {measured}"]
 
 
-def _class_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
-    said: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
-    return said | _ignored_labels(seen), [measured + _no_label(low)]
+def _class_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+    spec: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
+    return spec | _ignored_labels(profile), [measured + _no_label(low)]
 
 
-def _instance_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+def _instance_guess(
+    profile: FieldProfile, low: float, high: float, measured: str
+) -> SpecAndReasons:
     del high
-    return (_ignored_labels(seen), [measured + _no_label(low)]) if low < 0 else ({}, [])
+    return (_ignored_labels(profile), [measured + _no_label(low)]) if low < 0 else ({}, [])
 
 
-def _ignored_labels(seen: FieldProfile) -> dict[str, Any]:
-    few = seen.negative if len(seen.negative) <= DISTINCT else seen.negative[:1]
-    return {"ignore": few} if few else {}
+def _ignored_labels(profile: FieldProfile) -> dict[str, Any]:
+    labels = profile.negative if len(profile.negative) <= DISTINCT else profile.negative[:1]
+    return {"ignore": labels} if labels else {}
 
 
 def _no_label(low: float) -> str:
     return f"; {low:.3g} is no label" if low < LEAST_LABEL else ""
 
 
-def _color_guess(seen: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
+def _color_guess(profile: FieldProfile, low: float, high: float, measured: str) -> SpecAndReasons:
     if low < 0:  # normalized to a mean of 0, or to -1..1
-        return _range_guess(seen, low, high, measured)
+        return _range_guess(profile, low, high, measured)
     return {"range": "0..1" if high <= 1 else "0..255"}, [measured]
 
 
@@ -708,14 +734,14 @@ _NO_RANGE = frozenset(
 
 def _widened(low: float, high: float, share: float, limits: tuple[float, float]) -> str:
     """Return a range widened by a share of the span; ends at 0, 1 and -1 are taken as exact."""
-    spare = (high - low) * share
-    first = low if low in {-1.0, 0.0} else _round(low - spare, down=True)
-    last = high if high in {0.0, 1.0} else _round(high + spare)
+    margin = (high - low) * share
+    lower = low if low in {-1.0, 0.0} else _round(low - margin, down=True)
+    upper = high if high in {0.0, 1.0} else _round(high + margin)
     if low > 0:  # lengths, counts, depths: no value crosses 0
-        first = max(first, 0.0)
+        lower = max(lower, 0.0)
     if high < 0:
-        last = min(last, 0.0)
-    return f"{max(first, limits[0]):.6g}..{min(last, limits[1]):.6g}"
+        upper = min(upper, 0.0)
+    return f"{max(lower, limits[0]):.6g}..{min(upper, limits[1]):.6g}"
 
 
 def _round(value: float, *, down: bool = False) -> float:

@@ -135,7 +135,7 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
             lines `RECORDS`, their number, and the keys of the first; for a text the lines `LINES`
             and their number.
     """
-    found = {}
+    patterns = {}
     folders = Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
@@ -144,15 +144,15 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
             with closing(open_container(folders.file(data["path"]))) as container:
                 names = container.names()
                 if names == [LINES] and format_of(data["path"]) is None:
-                    found[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
+                    patterns[data["path"]] = f"{LINES}\n{len(container.read(LINES))}"
                     continue
-                listed = names == ["records"] and _is_list(folders.file(data["path"]))
-                records = _record_summary(container.read("records")) if listed else []
-                own = "key" if container.keys() else _inner_pattern(storable(names))
-                found[data["path"]] = "\n".join([RECORDS, *records]) if records else own
+                is_list = names == ["records"] and _is_list(folders.file(data["path"]))
+                records = _record_summary(container.read("records")) if is_list else []
+                pattern = "key" if container.keys() else _inner_pattern(storable(names))
+                patterns[data["path"]] = "\n".join([RECORDS, *records]) if records else pattern
         except DatacheckError:
             continue
-    return {"found": found}
+    return {"found": patterns}
 
 
 def _is_list(place: File) -> bool:
@@ -166,7 +166,7 @@ def _record_summary(value: Any) -> list[str]:
     if (
         not isinstance(value, list)
         or len(value) < 2
-        or not all(isinstance(one, Mapping) for one in value)
+        or not all(isinstance(record, Mapping) for record in value)
     ):
         return []
     return [str(len(value)), *storable([key[:_KEY] for key in list(value[0])[:_NAMES]])]
@@ -179,17 +179,17 @@ def _inner_pattern(names: list[str]) -> str:
     groups = {head for name in names for head in _parent_groups(name)}
     for group in groups:
         counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
-    several = [
+    candidates = [
         (n, -len(pattern), pattern)
         for pattern, n in counted.items()
         if n > 1 or _EPISODE.search(pattern)
     ]
-    if several:
-        return max(several)[2]
-    first = (
+    if candidates:
+        return max(candidates)[2]
+    root_groups = (
         {name.partition("/")[0] for name in names} if all("/" in name for name in names) else set()
     )
-    return f"/{first.pop()}" if len(first) == 1 else ""
+    return f"/{root_groups.pop()}" if len(root_groups) == 1 else ""
 
 
 def _parent_groups(name: str) -> list[str]:
@@ -271,49 +271,49 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
-    seen: dict[str, FieldProfile] = {}
-    taken: dict[str, str] = {}
+    profiles: dict[str, FieldProfile] = {}
+    near_names: dict[str, str] = {}
     samples = 0
     failed = 0
     unread = list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
-        rest = len(task["items"]) - number
+        remaining = len(task["items"]) - number
         # Samples of every file, because files may have different fields.
-        few = _SampleReservoir(
-            max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
+        reservoir = _SampleReservoir(
+            max(1, (task["most"] - samples) // remaining), _BYTES // len(task["items"])
         )
         item = Item.from_dict(data)
         beat(number)
         limit_item(beat, source, item)
-        reasons, lost = _read(source, item, few, seen, taken, partial(beat, number))
+        reasons, lost = _read(source, item, reservoir, profiles, near_names, partial(beat, number))
         unread, failed = [*unread, *reasons][:3], failed + lost
-        for block in few.blocks():
+        for block in reservoir.blocks():
             samples += len(block)
             for name, column in block.fields.items():
-                _add(seen[name], column)
-        thinned |= few.thinned
-    for one in seen.values():
-        one.thinned = thinned
-    held = [name for name, one in seen.items() if one.samples]
-    found = {name: asdict(seen[name]) for name in held[:_MOST_SEEN]}
+                _add(profiles[name], column)
+        thinned |= reservoir.thinned
+    for profile in profiles.values():
+        profile.thinned = thinned
+    field_names = [name for name, profile in profiles.items() if profile.samples]
+    fields = {name: asdict(profiles[name]) for name in field_names[:_MOST_SEEN]}
     passed = storable(sorted(source.passed)[:_NAMES])
     return {
-        "fields": found,
+        "fields": fields,
         "samples": samples,
         "unread": storable(unread[:3]),
         "failed": failed,
         "passed": passed,
-        "taken": taken,
+        "taken": near_names,
     }
 
 
 def _read(
     source: Source,
     item: Item,
-    few: _SampleReservoir,
-    seen: dict[str, FieldProfile],
-    taken: dict[str, str],
+    reservoir: _SampleReservoir,
+    profiles: dict[str, FieldProfile],
+    near_names: dict[str, str],
     beat: Callable[[], None],
 ) -> tuple[list[str], int]:
     """Draw a few samples of a file; return up to three reasons why others failed, and how many.
@@ -324,19 +324,22 @@ def _read(
     failed = 0
     beat()
     try:
-        for got in source.read(item):
+        for block in source.read(item):
             beat()
-            if isinstance(got, Unread):
-                unread, failed = [*unread, f"{got.key}: {got.reason}"][:3], failed + 1
+            if isinstance(block, Unread):
+                unread, failed = [*unread, f"{block.key}: {block.reason}"][:3], failed + 1
                 continue
-            for name, column in got.fields.items():
-                _add_order(seen.setdefault(name, FieldProfile()), column)
-            near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
-            taken |= {
-                name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()
+            for name, column in block.fields.items():
+                _add_order(profiles.setdefault(name, FieldProfile()), column)
+            near_columns = {
+                name: column for name, column in block.facts.items() if name.startswith("near/")
             }
-            few.add(got)
-            if few.full:
+            near_names |= {
+                name.removeprefix("near/"): str(column.objects[0])
+                for name, column in near_columns.items()
+            }
+            reservoir.add(block)
+            if reservoir.full:
                 break
     except FormatError as error:
         unread, failed = [*unread, f"{item.path}: {error}"], failed + 1
@@ -380,10 +383,14 @@ class _SampleReservoir:
         )
         drawn = np.concatenate([drawn for drawn, _ in self._kept])
         if len(drawn) > self._room:
-            last = np.partition(drawn, self._room - 1)[self._room - 1]
-            found = [(drawn, block, np.flatnonzero(drawn <= last)) for drawn, block in self._kept]
+            threshold = np.partition(drawn, self._room - 1)[self._room - 1]
+            candidates = [
+                (drawn, block, np.flatnonzero(drawn <= threshold)) for drawn, block in self._kept
+            ]
             self._kept = [
-                (drawn[few], _take_rows(block, few)) for drawn, block, few in found if len(few)
+                (drawn[rows], _take_rows(block, rows))
+                for drawn, block, rows in candidates
+                if len(rows)
             ]
 
     def blocks(self) -> list[Block]:
@@ -396,7 +403,7 @@ def _take_rows(block: Block, few: Array) -> Block:
     return Block([block.keys[i] for i in few], fields, [block.origins[i] for i in few], block.split)
 
 
-def _add_order(seen: FieldProfile, column: Column) -> None:
+def _add_order(profile: FieldProfile, column: Column) -> None:
     """Track whether a field rises from sample to sample, as a sample number or a time does."""
     if (
         column.kind == "array"
@@ -404,53 +411,59 @@ def _add_order(seen: FieldProfile, column: Column) -> None:
         and column.values.dtype.kind in "iuf"
         and not column.peeked
     ):
-        rising = seen.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
-        seen.climbs = seen.climbs + len(column) - 1 if rising else -1
+        rising = profile.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
+        profile.climbs = profile.climbs + len(column) - 1 if rising else -1
 
 
-def _add(seen: FieldProfile, column: Column) -> None:
-    seen.samples += len(column)
+def _add(profile: FieldProfile, column: Column) -> None:
+    profile.samples += len(column)
     kind = column.kind if column.kind != "array" else column.values.dtype.name
-    seen.dtypes[kind] = seen.dtypes.get(kind, 0) + len(column)
+    profile.dtypes[kind] = profile.dtypes.get(kind, 0) + len(column)
     if column.kind != "array":
-        _add_text(seen, column)
+        _add_text(profile, column)
         return
     ndim = column.values.ndim - (column.lengths is None)
-    first = str(ndim) not in seen.ndims and not seen.ndims
-    seen.ndims[str(ndim)] = seen.ndims.get(str(ndim), 0) + len(column)
+    is_first = str(ndim) not in profile.ndims and not profile.ndims
+    profile.ndims[str(ndim)] = profile.ndims.get(str(ndim), 0) + len(column)
     item = list(column.values.shape[1:])
-    seen.item = item if first or seen.item == item else None
+    profile.item = item if is_first or profile.item == item else None
     if column.lengths is not None:
-        seen.lengths += [int(n) for n in column.lengths[: max(0, _LENGTHS - len(seen.lengths))]]
+        profile.lengths += [
+            int(n) for n in column.lengths[: max(0, _LENGTHS - len(profile.lengths))]
+        ]
     if column.values.dtype.kind in "biuf" and column.values.size and not column.peeked:
-        _add_numbers(seen, column)
+        _add_numbers(profile, column)
 
 
-def _add_text(seen: FieldProfile, column: Column) -> None:
+def _add_text(profile: FieldProfile, column: Column) -> None:
     if column.lengths is not None and len(column):
-        seen.longest = max(seen.longest, int(column.lengths.max()))
-        seen.empty += int(np.count_nonzero(column.lengths == 0))
+        profile.longest = max(profile.longest, int(column.lengths.max()))
+        profile.empty += int(np.count_nonzero(column.lengths == 0))
     for value in column.objects[:20] if column.kind == "json" else []:
-        seen.told += _tells(value[:_ROWS]) if isinstance(value, list) else False
+        profile.told += _tells(value[:_ROWS]) if isinstance(value, list) else False
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
-            seen.keys = list(dict.fromkeys([*seen.keys, *storable(list(map(str, inner)))]))[:_KEYS]
+            profile.keys = list(dict.fromkeys([*profile.keys, *storable(list(map(str, inner)))]))[
+                :_KEYS
+            ]
             names = dict.fromkeys(storable(_speakers(value)))
-            seen.chats += bool(names)
+            profile.chats += bool(names)
             for name in names:
-                if name in seen.speakers or len(seen.speakers) < _KEYS:
-                    seen.speakers[name] = seen.speakers.get(name, 0) + 1
+                if name in profile.speakers or len(profile.speakers) < _KEYS:
+                    profile.speakers[name] = profile.speakers.get(name, 0) + 1
 
 
 def _speakers(value: Any) -> list[str]:
     """Return the speakers in a message, or in the first messages of a list."""
     messages = [
-        one
-        for one in (value if isinstance(value, list) else [value])[:_KEYS]
-        if isinstance(one, Mapping)
+        message
+        for message in (value if isinstance(value, list) else [value])[:_KEYS]
+        if isinstance(message, Mapping)
     ]
     return [
-        role_of(one)[:_KEY] for one in messages if any(name in one for name, _ in MESSAGE_NAMES)
+        role_of(message)[:_KEY]
+        for message in messages
+        if any(name in message for name, _ in MESSAGE_NAMES)
     ]
 
 
@@ -462,80 +475,85 @@ def _tells(rows: list[Any]) -> bool:
     )
 
 
-def _add_numbers(seen: FieldProfile, column: Column) -> None:
+def _add_numbers(profile: FieldProfile, column: Column) -> None:
     values = column.values.astype(np.float64)
-    known = np.isfinite(values)
-    if not known.all():
-        strange = np.any(~known.reshape(len(known), -1), axis=1)
-        seen.unfinite += int(np.count_nonzero(reduced(np.logical_or, strange, column.lengths)))
-        seen.holes = max(seen.holes, 1 - float(known.mean()))
-    numbers = values[known]
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        nonfinite = np.any(~is_finite.reshape(len(is_finite), -1), axis=1)
+        profile.unfinite += int(np.count_nonzero(reduced(np.logical_or, nonfinite, column.lengths)))
+        profile.holes = max(profile.holes, 1 - float(is_finite.mean()))
+    numbers = values[is_finite]
     if not len(numbers):
         return
     low = float(numbers.min())
     high = float(numbers.max())
-    seen.low = low if seen.low is None else min(seen.low, low)
-    seen.high = high if seen.high is None else max(seen.high, high)
-    seen.whole &= bool((numbers == np.floor(numbers)).all())
-    if seen.whole:
-        _add_whole(seen, numbers, first=seen.samples == len(column))
+    profile.low = low if profile.low is None else min(profile.low, low)
+    profile.high = high if profile.high is None else max(profile.high, high)
+    profile.whole &= bool((numbers == np.floor(numbers)).all())
+    if profile.whole:
+        _add_whole(profile, numbers, first=profile.samples == len(column))
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(len(column))]
         # Compared, because the difference of unsigned numbers can wrap.
-        seen.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)
+        profile.falls += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
-        seen.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
+        profile.rising &= 2 * rises >= sum(max(0, len(steps) - 1) for steps in series)
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
-        seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
+        profile.ends = [min([*profile.ends, *ends]), max([*profile.ends, *ends])]
     if column.lengths is not None and values.ndim == 2 and values.shape[1] in _TABLE:
-        _add_columns(seen, column, values)
+        _add_columns(profile, column, values)
     width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)
     if width in {3, 4}:
         norms = np.sqrt((values.reshape(-1, width) ** 2).sum(axis=1))
-        _span(seen.norms, norms[np.isfinite(norms)])
-    placed = positions(column) if width == 3 or seen.columns else None
+        _span(profile.norms, norms[np.isfinite(norms)])
+    placed = positions(column) if width == 3 or profile.columns else None
     if placed is not None and placed[1] is not None:
         xyz, lengths = placed
         low3 = reduced(np.minimum, xyz, lengths)
         high3 = reduced(np.maximum, xyz, lengths)
         sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
-        _span(seen.sizes, sizes[np.isfinite(sizes)])
+        _span(profile.sizes, sizes[np.isfinite(sizes)])
 
 
-def _add_whole(seen: FieldProfile, numbers: Array, *, first: bool) -> None:
-    if seen.distinct or first:
-        every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
-        seen.distinct = every if len(every) <= DISTINCT else []
+def _add_whole(profile: FieldProfile, numbers: Array, *, first: bool) -> None:
+    if profile.distinct or first:
+        every = sorted({*profile.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
+        profile.distinct = every if len(every) <= DISTINCT else []
     negative = np.unique(numbers[(numbers < 0) & (numbers >= LEAST_LABEL)])[: DISTINCT + 1]
-    seen.negative = sorted({*seen.negative, *negative.astype(np.int64).tolist()})[: DISTINCT + 1]
+    profile.negative = sorted({*profile.negative, *negative.astype(np.int64).tolist()})[
+        : DISTINCT + 1
+    ]
 
 
-def _add_columns(seen: FieldProfile, column: Column, values: Array) -> None:
+def _add_columns(profile: FieldProfile, column: Column, values: Array) -> None:
     rows = values[np.isfinite(values).all(axis=1)]
     if not len(rows):
         return
-    first = not seen.columns
+    is_first = not profile.columns
     ends = zip(
         rows.min(axis=0).tolist(),
         rows.max(axis=0).tolist(),
         (rows == np.floor(rows)).all(axis=0),
         strict=True,
     )
-    found = [[low, high, float(whole)] for low, high, whole in ends]
-    if first or len(found) != len(seen.columns):
-        seen.columns = found
+    ranges = [[low, high, float(integral)] for low, high, integral in ends]
+    if is_first or len(ranges) != len(profile.columns):
+        profile.columns = ranges
     else:
-        pairs = zip(seen.columns, found, strict=True)
-        seen.columns = [[min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2])] for a, b in pairs]
+        pairs = zip(profile.columns, ranges, strict=True)
+        profile.columns = [[min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2])] for a, b in pairs]
     norms = {
-        at: np.sqrt((rows[:, at : at + 3] ** 2).sum(axis=1))
-        for at in (3, 6)
-        if at + 3 <= rows.shape[1]
+        start: np.sqrt((rows[:, start : start + 3] ** 2).sum(axis=1))
+        for start in (3, 6)
+        if start + 3 <= rows.shape[1]
     }
-    unit = [at for at, norm in norms.items() if norm.min() >= 0.98 and norm.max() <= 1.02]
-    seen.unit = unit if first else [at for at in seen.unit if at in unit]
+    unit = [start for start, norm in norms.items() if norm.min() >= 0.98 and norm.max() <= 1.02]
+    profile.unit = unit if is_first else [start for start in profile.unit if start in unit]
 
 
-def _span(kept: list[float], values: Array) -> None:
+def _span(extremes: list[float], values: Array) -> None:
     if len(values):
-        kept[:] = [min([*kept[:1], float(values.min())]), max([*kept[1:], float(values.max())])]
+        extremes[:] = [
+            min([*extremes[:1], float(values.min())]),
+            max([*extremes[1:], float(values.max())]),
+        ]

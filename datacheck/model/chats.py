@@ -96,8 +96,8 @@ def text_bytes(column: Column) -> list[bytes]:
     """Return the bytes of each text of a column."""
     array = column.__dict__.get("_array")
     if array is not None:
-        known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
-        return known
+        cached: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
+        return cached
     data = joined_bytes(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
     return [
@@ -127,9 +127,11 @@ def strings_of(array: Any) -> tuple[Array, Array]:
 
 def text_at(column: Column, place: int) -> str:
     """Return one text of a column without decoding the others."""
-    known: list[str] | None = column.__dict__.get("objects")
+    cached: list[str] | None = column.__dict__.get("objects")
     return (
-        column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
+        column[place].tobytes().decode("utf-8", "surrogatepass")
+        if cached is None
+        else cached[place]
     )
 
 
@@ -143,12 +145,14 @@ def message_bytes(
     """
     assert said.lengths is not None
     names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)
-    found: Array = said.lengths + names[roles] + _AROUND
+    sizes: Array = said.lengths + names[roles] + _AROUND
     if plain:
-        return found
+        return sizes
     octets = said.values
-    odd = np.flatnonzero((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\")))
-    owners = np.searchsorted(np.cumsum(said.lengths), odd, side="right")
-    more = np.where(np.isin(octets[odd], _SHORT), 1, 5)
-    escaped = np.bincount(owners, more, len(roles)).astype(np.int64)
-    return found + escaped
+    escaped_places = np.flatnonzero(
+        (octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\"))
+    )
+    owners = np.searchsorted(np.cumsum(said.lengths), escaped_places, side="right")
+    extra_bytes = np.where(np.isin(octets[escaped_places], _SHORT), 1, 5)
+    escaped = np.bincount(owners, extra_bytes, len(roles)).astype(np.int64)
+    return sizes + escaped

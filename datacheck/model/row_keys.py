@@ -42,28 +42,35 @@ class NumberedKeys(Sequence[str]):
         """Return the keys of numbered samples of one file."""
         # `asarray` of a range converts number by number.
         if isinstance(numbers, range):
-            found = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
+            number_array = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
         else:
-            found = np.asarray(numbers, dtype=np.int64)
+            number_array = np.asarray(numbers, dtype=np.int64)
         # No file has that many samples, but every number must have a key.
-        if len(found) and (found.min() < 0 or found.max() >= _MOST):
-            return [f"{path}:{number:012d}" for number in found.tolist()]
-        return NumberedKeys([f"{path}:"], np.zeros(len(found), np.int32), found)
+        if len(number_array) and (number_array.min() < 0 or number_array.max() >= _MOST):
+            return [f"{path}:{number:012d}" for number in number_array.tolist()]
+        return NumberedKeys([f"{path}:"], np.zeros(len(number_array), np.int32), number_array)
 
     @staticmethod
     def joined(parts: Sequence[Sequence[str]]) -> Sequence[str]:
         """Return keys concatenated; as a list where some have another form."""
-        some = any(isinstance(part, NumberedKeys) for part in parts)
-        known = [found for part in parts if some and (found := _numbered(part)) is not None]
-        heads = sorted({head for part in known for head in part.heads})
-        if not known or len(known) < len(parts) or any(b.startswith(a) for a, b in pairwise(heads)):
+        any_numbered = any(isinstance(part, NumberedKeys) for part in parts)
+        numbered_parts = [
+            numbered for part in parts if any_numbered and (numbered := _numbered(part)) is not None
+        ]
+        heads = sorted({head for part in numbered_parts for head in part.heads})
+        if (
+            not numbered_parts
+            or len(numbered_parts) < len(parts)
+            or any(b.startswith(a) for a, b in pairwise(heads))
+        ):
             return [key for part in parts for key in part]
         places = {head: place for place, head in enumerate(heads)}
         rows = [
-            np.array([places[head] for head in part.heads], np.int32)[part.rows] for part in known
+            np.array([places[head] for head in part.heads], np.int32)[part.rows]
+            for part in numbered_parts
         ]
         return NumberedKeys(
-            heads, np.concatenate(rows), np.concatenate([part.numbers for part in known])
+            heads, np.concatenate(rows), np.concatenate([part.numbers for part in numbered_parts])
         )
 
     @overload
@@ -109,9 +116,9 @@ class NumberedKeys(Sequence[str]):
     def in_order(self) -> bool:
         """Return whether the keys are sorted."""
         ranks = self._ranks()
-        later = ranks[1:] > ranks[:-1]
-        same = ranks[1:] == ranks[:-1]
-        return bool((later | (same & (self.numbers[1:] >= self.numbers[:-1]))).all())
+        is_greater = ranks[1:] > ranks[:-1]
+        is_equal = ranks[1:] == ranks[:-1]
+        return bool((is_greater | (is_equal & (self.numbers[1:] >= self.numbers[:-1]))).all())
 
     def octets(self) -> tuple[Array, Array]:
         """Return the UTF-8 bytes of all keys concatenated, and the end of each key.
@@ -123,16 +130,16 @@ class NumberedKeys(Sequence[str]):
         stops = np.cumsum(np.array([len(head) + _DIGITS for head in heads], np.int64)[self.rows])
         octets = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
         for place, head in enumerate(heads):
-            mine = np.flatnonzero(self.rows == place)
-            texts = np.empty((len(mine), len(head) + _DIGITS), np.uint8)
+            head_rows = np.flatnonzero(self.rows == place)
+            texts = np.empty((len(head_rows), len(head) + _DIGITS), np.uint8)
             texts[:, : len(head)] = np.frombuffer(head, np.uint8)
-            rest = self.numbers[mine]
+            rest = self.numbers[head_rows]
             for column in range(texts.shape[1], len(head), -_FOUR):
                 rest, digits = np.divmod(rest, 10**_FOUR) if rest.any() else (rest, rest)
                 texts[:, column - _FOUR : column] = _four_digits().take(digits, axis=0)
-            if len(mine) == len(self):
+            if len(head_rows) == len(self):
                 return texts.reshape(-1), stops
-            octets[(stops[mine] - texts.shape[1])[:, None] + np.arange(texts.shape[1])] = texts
+            octets[(stops[head_rows] - texts.shape[1])[:, None] + np.arange(texts.shape[1])] = texts
         return octets, stops
 
     def _ranks(self) -> Array:
@@ -175,26 +182,29 @@ def keys_to_runs(keys: Sequence[str]) -> list[Any]:
         Keys are returned unchanged unless all are numbered. Tasks name the samples of whole files:
         a million texts would take 150 MB in each process.
     """
-    known = _numbered(keys)
-    if known is None or not len(known):
+    numbered = _numbered(keys)
+    if numbered is None or not len(numbered):
         return list(keys)
-    cuts = np.flatnonzero((np.diff(known.rows) != 0) | (np.diff(known.numbers) != 1)) + 1
+    cuts = np.flatnonzero((np.diff(numbered.rows) != 0) | (np.diff(numbered.numbers) != 1)) + 1
     starts = [0, *cuts.tolist()]
-    heads = [known.heads[row] for row in known.rows[starts].tolist()]
-    counts = np.diff([*starts, len(known)]).tolist()
-    return [list(run) for run in zip(heads, known.numbers[starts].tolist(), counts, strict=True)]
+    heads = [numbered.heads[row] for row in numbered.rows[starts].tolist()]
+    counts = np.diff([*starts, len(numbered)]).tolist()
+    return [list(run) for run in zip(heads, numbered.numbers[starts].tolist(), counts, strict=True)]
 
 
 def keys_from_runs(runs: Iterable[Any]) -> list[str]:
     """Return the keys that `keys_to_runs` encoded."""
-    found: list[str] = []
+    keys: list[str] = []
     for run in runs:
         if isinstance(run, str):
-            found.append(run)
+            keys.append(run)
         else:
-            head, first, count = run
-            found += [head + str(number).zfill(_DIGITS) for number in range(first, first + count)]
-    return found
+            head, first_number, count = run
+            keys += [
+                head + str(number).zfill(_DIGITS)
+                for number in range(first_number, first_number + count)
+            ]
+    return keys
 
 
 def storable_keys(keys: Sequence[str]) -> Sequence[str]:
@@ -223,11 +233,13 @@ def storable_names(names: Iterable[str]) -> dict[str, str]:
         FormatError: two names have the same form.
     """
     raw = list(names)
-    known = dict(zip(storable(raw), raw, strict=True))
-    if len(known) < len(set(raw)):
-        alike = next(
-            name for name, other in zip(storable(raw), raw, strict=True) if known[name] != other
+    raw_names = dict(zip(storable(raw), raw, strict=True))
+    if len(raw_names) < len(set(raw)):
+        duplicate = next(
+            name
+            for name, raw_name in zip(storable(raw), raw, strict=True)
+            if raw_names[name] != raw_name
         )
-        msg = f"two names in it read {alike} once what is no Unicode in them is escaped; rename one"
+        msg = f"two names in it read {duplicate} once what is no Unicode in them is escaped; rename one"
         raise FormatError(msg)
-    return known
+    return raw_names

@@ -139,12 +139,14 @@ class Container(ABC):
         ``*`` matches within one level.
         """
         levels = [escape(level).replace("[*]", "*") for level in pattern.strip("/").split("/")]
-        found = {
+        candidates = {
             tuple(name.split("/")[: len(levels)])
             for name in self.names()
             if name.count("/") >= len(levels)
         }
-        return sorted("/".join(group) for group in found if all(map(fnmatchcase, group, levels)))
+        return sorted(
+            "/".join(group) for group in candidates if all(map(fnmatchcase, group, levels))
+        )
 
     def keys(self) -> list[str]:
         """Return the groups that the format defines as samples (shards), in bytewise order."""
@@ -271,8 +273,8 @@ class Column:
             place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
             lengths = np.clip(self.lengths, start, stop) - start
             values = self.values[(place >= start) & (place < stop)]
-            one = stop - start == 1 and bool((lengths == 1).all())
-            return Column(values, None if one else lengths, self.kind, self.peeked)
+            is_single = stop - start == 1 and bool((lengths == 1).all())
+            return Column(values, None if is_single else lengths, self.kind, self.peeked)
         values = self.values[..., start:stop]
         values = values[..., 0] if stop - start == 1 and values.ndim > 1 else values
         return Column(values, self.lengths, self.kind, self.peeked)
@@ -294,23 +296,29 @@ class Column:
     @staticmethod
     def of(samples: Sequence[Any]) -> Column:
         """Stack the values of one field, from samples that share a `signature`."""
-        first = samples[0]
-        if isinstance(first, str):
+        first_sample = samples[0]
+        if isinstance(first_sample, str):
             return _texts(samples)
-        if isinstance(first, Peeked):
-            rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
-            return _peeked_column(
-                (Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples)
+        if isinstance(first_sample, Peeked):
+            rows = (
+                None
+                if first_sample.ndim == 0
+                else np.array([len(s) for s in samples], dtype=np.int64)
             )
-        if not isinstance(first, np.ndarray):
-            written = bytearray()
+            return _peeked_column(
+                (Peeked((0,), first_sample.dtype) if rows is None else first_sample[:0]).array,
+                rows,
+                len(samples),
+            )
+        if not isinstance(first_sample, np.ndarray):
+            json_bytes = bytearray()
             sizes = []
             # Serialize at once: parsed values would take 4 kB each, however short.
             for sample in samples:
-                written += (one := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
-                sizes.append(len(one))
-            return _filled(bytes(written), sizes, "json", samples)
-        if first.ndim == 0:
+                json_bytes += (encoded := orjson.dumps(sample, option=orjson.OPT_SORT_KEYS))
+                sizes.append(len(encoded))
+            return _filled(bytes(json_bytes), sizes, "json", samples)
+        if first_sample.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
         return Column(_concatenated(samples), lengths)
@@ -471,7 +479,7 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
     Returns:
         Blocks in the order in which their first sample appears.
     """
-    together: dict[tuple[Any, ...], list[Piece]] = {}
+    groups: dict[tuple[Any, ...], list[Piece]] = {}
     for piece in pieces:
         values = sorted(piece.fields.items())
         facts = sorted(piece.facts.items())
@@ -479,7 +487,7 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
             tuple((n, signature(v)) for n, v in values),
             tuple((n, signature(v)) for n, v in facts),
         )
-        together.setdefault(shape, []).append(piece)
+        groups.setdefault(shape, []).append(piece)
     return [
         Block(
             keys=[p.key for p in group],
@@ -493,5 +501,5 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
                 name: Column.of([p.facts[name] for p in group]) for name in sorted(group[0].facts)
             },
         )
-        for group in together.values()
+        for group in groups.values()
     ]

@@ -116,9 +116,9 @@ class Texts(Sequence[str]):
         order = np.argsort(self.rows, kind="stable")
         numbers, starts = np.unique(self.rows[order], return_index=True)
         parts = np.split(order, starts[1:]) if len(order) else []
-        found = dict(zip(numbers.tolist(), parts, strict=True))
-        for number in sorted(found, key=self.words.__getitem__):
-            yield self.words[number], found[number]
+        row_groups = dict(zip(numbers.tolist(), parts, strict=True))
+        for number in sorted(row_groups, key=self.words.__getitem__):
+            yield self.words[number], row_groups[number]
 
 
 class Measured(NamedTuple):
@@ -193,11 +193,11 @@ class Table:
 
     def present(self, field_name: str) -> Array:
         """Return bool (rows): where a field has a measurement ("": the sample as a whole)."""
-        found = np.zeros(len(self), bool)
+        is_present = np.zeros(len(self), bool)
         for name in sorted(self.columns):
-            if name.rpartition(":")[0] == field_name and not found.all():
-                found |= self.columns[name].present
-        return found
+            if name.rpartition(":")[0] == field_name and not is_present.all():
+                is_present |= self.columns[name].present
+        return is_present
 
     def as_wire(self) -> dict[str, Any]:
         """Return the table as JSON values and arrays (what `wire.encode` takes)."""
@@ -275,8 +275,8 @@ def _is_sound(table: Table, data: dict[str, Any]) -> bool:
     packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
     return (
         all(
-            isinstance(some, list) and _are_texts(some)
-            for some in (*texts, *packed, list(table.columns))
+            isinstance(text_list, list) and _are_texts(text_list)
+            for text_list in (*texts, *packed, list(table.columns))
         )
         and all(_has_rows(getattr(table, name), count) for name in _TEXTS)
         and _is_column(table.status, count, "i1", range(CHECKED, SKIPPED + 1))
@@ -300,11 +300,11 @@ def _has_rows(texts: Sequence[str], count: int) -> bool:
     if isinstance(texts, NumberedKeys):
         heads = sorted(texts.heads)
         numbers = range(10**12)
-        apart = not any(b.startswith(a) for a, b in pairwise(heads))
+        prefix_free = not any(b.startswith(a) for a, b in pairwise(heads))
         # Stride 0: a few bytes would claim any number of rows.
         distinct = count < 2 or texts.numbers.strides != (0,)
         return (
-            apart
+            prefix_free
             and distinct
             and _is_column(texts.numbers, count, "i8", numbers)
             and _is_column(texts.rows, count, "i4", range(len(heads)))
@@ -349,10 +349,14 @@ def _objects(texts: Sequence[str]) -> Array:
 def _packed(texts: Sequence[str] | Array) -> list[Any]:
     """Return texts as distinct words and an index per row, or unpacked where most are distinct."""
     if isinstance(texts, np.ndarray):
-        same = len(texts) > 0 and not texts.strides[0]  # one text for all rows
-        texts = Texts([texts[0]], np.zeros(len(texts), np.int32)) if same else texts.tolist()
-    few = Texts.of(texts)
-    return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
+        is_constant = len(texts) > 0 and not texts.strides[0]  # one text for all rows
+        texts = Texts([texts[0]], np.zeros(len(texts), np.int32)) if is_constant else texts.tolist()
+    distinct_texts = Texts.of(texts)
+    return (
+        [list(texts), None]
+        if 2 * len(distinct_texts.words) > len(texts)
+        else [list(distinct_texts.words), distinct_texts.rows]
+    )
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
@@ -423,22 +427,26 @@ def _concat_texts(columns: Sequence[Sequence[str]]) -> Texts:
 
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
-    known = [m for m, _ in parts if m is not None]
+    given_columns = [m for m, _ in parts if m is not None]
     # Only a compromised worker sends columns of different kinds. Keep the first kind and mark the
     # other rows as absent.
-    if len({_sort(m) for m in known}) > 1:
+    if len({_sort(m) for m in given_columns}) > 1:
         parts = [
-            (m if m is not None and _sort(m) == _sort(known[0]) else None, size)
+            (m if m is not None and _sort(m) == _sort(given_columns[0]) else None, size)
             for m, size in parts
         ]
-        known = [m for m, _ in parts if m is not None]
+        given_columns = [m for m, _ in parts if m is not None]
     if (
-        len(known) == len(parts)
-        and (alike := _shared_column(known, sum(size for _, size in parts))) is not None
+        len(given_columns) == len(parts)
+        and (shared := _shared_column(given_columns, sum(size for _, size in parts))) is not None
     ):
-        return alike
-    width = max((m.values.shape[1:] for m in known), default=())
-    dtype = np.result_type(*{m.values.dtype for m in known}) if known else np.dtype(np.float64)
+        return shared
+    width = max((m.values.shape[1:] for m in given_columns), default=())
+    dtype = (
+        np.result_type(*{m.values.dtype for m in given_columns})
+        if given_columns
+        else np.dtype(np.float64)
+    )
     values = []
     for m, size in parts:
         if m is None:
@@ -461,19 +469,26 @@ def _sort(column: Measured) -> tuple[int, str]:
 
 def _shared_column(parts: list[Measured], count: int) -> Measured | None:
     """Return the joined column where all parts broadcast the same row; None otherwise."""
-    first = parts[0]
-    if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):
+    first_part = parts[0]
+    if first_part.values.strides[:1] != (0,) or any(
+        a.strides[:1] != (0,) for m in parts for a in m
+    ):
         return None
     for m in parts:
-        one, other = (
+        row_value, first_value = (
             x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes()
-            for x in (m, first)
+            for x in (m, first_part)
         )
-        if m.values.dtype != first.values.dtype or one != other or m.present[0] != first.present[0]:
+        if (
+            m.values.dtype != first_part.values.dtype
+            or row_value != first_value
+            or m.present[0] != first_part.present[0]
+        ):
             return None
-    shape = (count, *first.values.shape[1:])
+    shape = (count, *first_part.values.shape[1:])
     return Measured(
-        np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count)
+        np.broadcast_to(first_part.values[:1], shape),
+        np.broadcast_to(first_part.present[:1], count),
     )
 
 
@@ -509,9 +524,9 @@ class Rows:
         return index
 
     def _at(self, column: Array) -> Array:
-        found = column[self._place].view()
-        found.flags.writeable = False  # it may be a view of the table's own data
-        return found
+        values = column[self._place].view()
+        values.flags.writeable = False  # it may be a view of the table's own data
+        return values
 
     def _texts(self, column: Sequence[str]) -> Texts:
         if isinstance(column, Texts):

@@ -26,8 +26,8 @@ def cells(points: Array, edge: float) -> Array:
     # Axis by axis it is many times faster.
     xyz = np.ascontiguousarray(np.asarray(points).T, dtype=np.float64)
     xyz = xyz - xyz.min(axis=1, keepdims=True)
-    found: Array = np.floor(xyz / edge).astype(np.int64)
-    return found.T
+    voxels: Array = np.floor(xyz / edge).astype(np.int64)
+    return voxels.T
 
 
 def occupied(points: Array, edge: float) -> tuple[Array, Array]:
@@ -68,13 +68,13 @@ def _keys(points: Array, edge: float) -> Array | None:
     axes = np.asarray(points).T
     lows = [float(axis.min()) for axis in axes]
     sizes: list[int] = []
-    room = 1 << 62
+    numbers_left = 1 << 62
     for axis, low in zip(axes, lows, strict=True):
         top = (float(axis.max()) - low) / edge
-        if not top < room:
+        if not top < numbers_left:
             return None
         sizes.append(int(top) + 1)
-        room //= sizes[-1]
+        numbers_left //= sizes[-1]
     keys: Array = np.empty(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
     places = np.empty(_LONG, np.float64)
     numbers = np.empty(_LONG, keys.dtype)
@@ -97,10 +97,12 @@ def _keys(points: Array, edge: float) -> Array | None:
 def _numbers(cell: Array) -> Array:
     """Return one number per voxel, int64 (rows), for any extent."""
     order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
-    along = cell[order]
-    found = np.empty(len(order), np.int64)
-    found[order] = np.cumsum(np.concatenate([[False], (along[1:] != along[:-1]).any(axis=1)]))
-    return found
+    sorted_cells = cell[order]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(
+        np.concatenate([[False], (sorted_cells[1:] != sorted_cells[:-1]).any(axis=1)])
+    )
+    return numbers
 
 
 _ODD = tuple(
@@ -135,10 +137,10 @@ def last_rows(keys: Array) -> Array:
     keys = np.ascontiguousarray(keys).view(np.uint64)
     if len(keys) <= _BAND:
         return _hash_last_rows(keys)
-    found = np.empty(len(keys), np.int64)
+    result = np.empty(len(keys), np.int64)
     for rows in _bands(keys):
-        found[rows] = rows[_hash_last_rows(keys[rows])]
-    return found
+        result[rows] = rows[_hash_last_rows(keys[rows])]
+    return result
 
 
 def are_last(keys: Array) -> Array:
@@ -151,62 +153,64 @@ def are_last(keys: Array) -> Array:
     keys = np.ascontiguousarray(keys).view(f"u{keys.dtype.itemsize}")
     if len(keys) <= _BAND:
         return _hash_are_last(keys)
-    found = np.empty(len(keys), bool)
+    is_last = np.empty(len(keys), bool)
     for rows in _bands(keys):
-        found[rows] = _hash_are_last(keys[rows])
-    return found
+        is_last[rows] = _hash_are_last(keys[rows])
+    return is_last
 
 
 def _bands(keys: Array) -> Iterator[Array]:
     """Yield bands of rows by key, each small enough for a hash table that stays in the cache."""
-    bands = -(-len(keys) // _BAND)
-    band = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(
+    band_count = -(-len(keys) // _BAND)
+    band_numbers = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(
         np.uint16
-    ) % np.uint16(bands)
-    return (np.flatnonzero(band == number) for number in range(bands))
+    ) % np.uint16(band_count)
+    return (np.flatnonzero(band_numbers == number) for number in range(band_count))
 
 
 def _hash_last_rows(keys: Array) -> Array:
-    met, other, lost = _probe(keys, _ODD[0])
-    found: Array = met.astype(np.int64)
-    rows = other[lost]
-    for odd in _ODD[1:]:
+    slot_rows, earlier, collided = _probe(keys, _ODD[0])
+    result: Array = slot_rows.astype(np.int64)
+    rows = earlier[collided]
+    for multiplier in _ODD[1:]:
         if not len(rows):
-            return found
-        met, other, lost = _probe(keys[rows], odd)
-        found[rows] = rows[met]
-        rows = rows[other[lost]]
-    found[rows] = rows[_sort_last_rows(keys[rows])]
-    return found
+            return result
+        slot_rows, earlier, collided = _probe(keys[rows], multiplier)
+        result[rows] = rows[slot_rows]
+        rows = rows[earlier[collided]]
+    result[rows] = rows[_sort_last_rows(keys[rows])]
+    return result
 
 
 def _hash_are_last(keys: Array) -> Array:
-    _, other, lost = _probe(keys, _ODD[0])
-    found: Array = np.ones(len(keys), bool)
-    found[other] = False
-    rows = other[lost]
-    for odd in _ODD[1:]:
+    _, earlier, collided = _probe(keys, _ODD[0])
+    is_last: Array = np.ones(len(keys), bool)
+    is_last[earlier] = False
+    rows = earlier[collided]
+    for multiplier in _ODD[1:]:
         if not len(rows):
-            return found
-        _, other, lost = _probe(keys[rows], odd)
-        found[rows] = True
-        found[rows[other]] = False
-        rows = rows[other[lost]]
-    found[rows] = _sort_last_rows(keys[rows]) == np.arange(len(rows))
-    return found
+            return is_last
+        _, earlier, collided = _probe(keys[rows], multiplier)
+        is_last[rows] = True
+        is_last[rows[earlier]] = False
+        rows = rows[earlier[collided]]
+    is_last[rows] = _sort_last_rows(keys[rows]) == np.arange(len(rows))
+    return is_last
 
 
 def _sort_last_rows(keys: Array) -> Array:
     """Return for each row the last row with the same key, by sorting."""
     order = np.argsort(keys, kind="stable")
-    along = keys[order]
-    last = np.concatenate([along[1:] != along[:-1], np.ones(min(1, len(order)), bool)])
-    found: Array = np.empty(len(order), np.int64)
-    found[order] = order[last][np.cumsum(last) - last]
-    return found
+    sorted_keys = keys[order]
+    is_last = np.concatenate(
+        [sorted_keys[1:] != sorted_keys[:-1], np.ones(min(1, len(order)), bool)]
+    )
+    result: Array = np.empty(len(order), np.int64)
+    result[order] = order[is_last][np.cumsum(is_last) - is_last]
+    return result
 
 
-def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
+def _probe(keys: Array, multiplier: np.uint64) -> tuple[Array, Array, Array]:
     """Return for each row the last row in its hash slot, and the collisions.
 
     The second array lists the rows that are not the last row of their slot. The third tells which
@@ -217,16 +221,16 @@ def _probe(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
         returns: int32 or int64 (rows); int64 (others); bool (others)
     """
     bits = max(8, (2 * len(keys)).bit_length())
-    own: Array = np.arange(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
-    table: Array = np.empty(1 << bits, own.dtype)
-    met: Array = np.empty(len(keys), own.dtype)
+    rows: Array = np.arange(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
+    table: Array = np.empty(1 << bits, rows.dtype)
+    slot_rows: Array = np.empty(len(keys), rows.dtype)
     strips = [slice(start, start + _STRIP) for start in range(0, len(keys), _STRIP)]
     for strip in strips:
-        table[_hashed(keys[strip], odd, bits)] = own[strip]
+        table[_hashed(keys[strip], multiplier, bits)] = rows[strip]
     for strip in strips:
-        met[strip] = table.take(_hashed(keys[strip], odd, bits))
-    other = np.flatnonzero(met != own)  # a row that is the last of its slot finds itself
-    return met, other, keys.take(other) != keys.take(met.take(other))
+        slot_rows[strip] = table.take(_hashed(keys[strip], multiplier, bits))
+    earlier = np.flatnonzero(slot_rows != rows)  # a row that is the last of its slot finds itself
+    return slot_rows, earlier, keys.take(earlier) != keys.take(slot_rows.take(earlier))
 
 
 _PART = 8  # owners with many points: evaluate one voxel in eight
@@ -253,42 +257,42 @@ def deciding_rows(
     keys = _keys(points, edge)
     if keys is None or not len(keys):
         return representatives(points, edge)
-    wanted = np.zeros(1 << 16, bool)
-    wanted[::_PART] = True
-    wanted[_hashed(keys[first[first >= 0]], _ODD[-1], 16)] = True
+    wanted_bins = np.zeros(1 << 16, bool)
+    wanted_bins[::_PART] = True
+    wanted_bins[_hashed(keys[first[first >= 0]], _ODD[-1], 16)] = True
     doubt = size < 2 * _PART * enough
     while True:
         if size[doubt].any():
-            mine = np.concatenate([[False], doubt]).take(owner)
-            wanted[_hashed(keys[mine], _ODD[-1], 16)] = True
-        rows = _rows_in_bins(keys, wanted)
-        kept: Array = rows[are_last(keys.take(rows[::-1]))[::-1]]
-        found = np.bincount(owner.take(kept), minlength=len(size) + 1)[1:]
-        there = np.zeros(len(keys) + 1, bool)
-        there[kept] = True
-        more = ~doubt & ((found < enough) | ~there[first])
-        if not more.any():
-            return kept
-        doubt |= more
+            doubtful = np.concatenate([[False], doubt]).take(owner)
+            wanted_bins[_hashed(keys[doubtful], _ODD[-1], 16)] = True
+        rows = _rows_in_bins(keys, wanted_bins)
+        kept_rows: Array = rows[are_last(keys.take(rows[::-1]))[::-1]]
+        counts = np.bincount(owner.take(kept_rows), minlength=len(size) + 1)[1:]
+        is_kept = np.zeros(len(keys) + 1, bool)
+        is_kept[kept_rows] = True
+        new_doubt = ~doubt & ((counts < enough) | ~is_kept[first])
+        if not new_doubt.any():
+            return kept_rows
+        doubt |= new_doubt
 
 
-def _rows_in_bins(keys: Array, wanted: Array) -> Array:
+def _rows_in_bins(keys: Array, wanted_bins: Array) -> Array:
     """Return the rows whose key hashes to a wanted bin, ascending."""
-    found: Array = np.empty(len(keys), bool)
+    is_wanted: Array = np.empty(len(keys), bool)
     for start in range(0, len(keys), _LONG):
         part = slice(start, start + _LONG)
         # Without `mode="clip"`, `take` copies the output first.
-        wanted.take(_hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip")
-    return np.flatnonzero(found)
+        wanted_bins.take(_hashed(keys[part], _ODD[-1], 16), out=is_wanted[part], mode="clip")
+    return np.flatnonzero(is_wanted)
 
 
-def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
+def _hashed(keys: Array, multiplier: np.uint64, bits: int) -> Array:
     """Return `bits` hashed bits of each key: intp (rows)."""
     plain = keys.view(f"u{keys.dtype.itemsize}")
     width = 8 * plain.dtype.itemsize
-    found: Array = plain * plain.dtype.type(odd >> np.uint64(64 - width))
-    found >>= plain.dtype.type(width - bits)
-    return found.astype(np.intp)
+    hashes: Array = plain * plain.dtype.type(multiplier >> np.uint64(64 - width))
+    hashes >>= plain.dtype.type(width - bits)
+    return hashes.astype(np.intp)
 
 
 def representatives(points: Array, edge: float) -> Array:

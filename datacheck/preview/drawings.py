@@ -90,12 +90,12 @@ def cloud(
     if not len(places):
         msg = f"has {len(points):,} points, none of them finite"
         raise NotDrawableError(msg)
-    whole = points if len(places) == len(points) else points[places]
-    low = floats(whole.min(axis=0))
-    high = floats(whole.max(axis=0))
+    finite_points = points if len(places) == len(points) else points[places]
+    low = floats(finite_points.min(axis=0))
+    high = floats(finite_points.max(axis=0))
     chosen = places[spread_indices(len(places), most)]
-    kept = quantised(floats(points[chosen]), low, high)
-    made = {
+    encoded_points = quantised(floats(points[chosen]), low, high)
+    preview = {
         "kind": "cloud",
         "points": len(points),
         "shown": len(chosen),
@@ -103,10 +103,10 @@ def cloud(
         "box": [low.tolist(), high.tolist()],
         "unit": unit,
         "up": up or "z",
-        "xyz": base64_of(kept),
+        "xyz": base64_of(encoded_points),
         "colour": _point_colours(colour, len(points), chosen),
     }
-    return made | {"about": _about(made, low, high)}
+    return preview | {"about": _about(preview, low, high)}
 
 
 def quantised(points: Array, low: Array, high: Array) -> Array:
@@ -126,14 +126,21 @@ def _point_colours(colour: Colour | None, points: int, chosen: Array) -> dict[st
     if values.ndim != 1:
         return {"by": "height"}
     labels, counts = np.unique(values, return_counts=True)
-    odd = _undeclared_labels(labels, colour)
-    order = np.lexsort((-counts, ~odd))  # undeclared labels first: they are the fault to show
-    kept = order if len(labels) <= _LABELS else order[: _LABELS - 1]
-    number = np.full(len(labels), len(kept), np.uint8)
-    number[kept] = np.arange(len(kept))
-    names = [_label(labels[i], colour) + (" (no class)" if odd[i] else "") for i in kept.tolist()]
-    others = [f"{len(labels) - len(kept):,} others"] if len(kept) < len(labels) else []
-    many = counts[kept].tolist() + ([int(counts.sum() - counts[kept].sum())] if others else [])
+    unknown = _undeclared_labels(labels, colour)
+    order = np.lexsort((-counts, ~unknown))  # undeclared labels first: they are the fault to show
+    shown_labels = order if len(labels) <= _LABELS else order[: _LABELS - 1]
+    number = np.full(len(labels), len(shown_labels), np.uint8)
+    number[shown_labels] = np.arange(len(shown_labels))
+    names = [
+        _label(labels[i], colour) + (" (no class)" if unknown[i] else "")
+        for i in shown_labels.tolist()
+    ]
+    others = (
+        [f"{len(labels) - len(shown_labels):,} others"] if len(shown_labels) < len(labels) else []
+    )
+    many = counts[shown_labels].tolist() + (
+        [int(counts.sum() - counts[shown_labels].sum())] if others else []
+    )
     return {
         "by": "label",
         "name": colour.name,
@@ -160,32 +167,32 @@ def _label(value: Any, colour: Colour) -> str:
 def _rgb_bytes(values: Array, chosen: Array) -> Array:
     """Return colours as uint8, taking the values as shares of 1 or of 255 by their range."""
     part = floats(values[chosen])
-    known = part[np.isfinite(part)]
-    most = 255.0 if len(known) and known.max() > 1 else 1.0
+    finite_values = part[np.isfinite(part)]
+    full_scale = 255.0 if len(finite_values) and finite_values.max() > 1 else 1.0
     if values.dtype.kind == "u":
-        most = 255.0
+        full_scale = 255.0
     return np.rint(
-        np.clip(np.nan_to_num(part / most, nan=0, posinf=1, neginf=0), 0, 1) * 255
+        np.clip(np.nan_to_num(part / full_scale, nan=0, posinf=1, neginf=0), 0, 1) * 255
     ).astype(np.uint8)
 
 
-def _about(made: dict[str, Any], low: Array, high: Array) -> str:
+def _about(preview: dict[str, Any], low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
         edges = " x ".join(number_text(float(edge)) for edge in high - low)
     corner = ", ".join(
-        f"{axis} from {number_text(float(at))}" for axis, at in zip(_AXES, low, strict=True)
+        f"{axis} from {number_text(float(start))}" for axis, start in zip(_AXES, low, strict=True)
     )
     parts = [
-        pluralize(made["points"], "point"),
-        f"{edges} {made['unit'] or '(no unit declared)'} ({corner})",
+        pluralize(preview["points"], "point"),
+        f"{edges} {preview['unit'] or '(no unit declared)'} ({corner})",
     ]
-    if made["shown"] < made["points"] - made["unfinite"]:
-        parts.insert(1, f"{made['shown']:,} drawn")
-    if made["unfinite"]:
-        parts.insert(1, f"{made['unfinite']:,} not finite and not drawn")
-    colour = made["colour"]
-    by = f"height along {made['up']}" if colour["by"] == "height" else colour["name"]
-    return f"Point cloud: {'; '.join(parts)}; coloured by {by}."
+    if preview["shown"] < preview["points"] - preview["unfinite"]:
+        parts.insert(1, f"{preview['shown']:,} drawn")
+    if preview["unfinite"]:
+        parts.insert(1, f"{preview['unfinite']:,} not finite and not drawn")
+    colour = preview["colour"]
+    colouring = f"height along {preview['up']}" if colour["by"] == "height" else colour["name"]
+    return f"Point cloud: {'; '.join(parts)}; coloured by {colouring}."
 
 
 POINTS = 200
@@ -219,11 +226,11 @@ def timeline(
         for n in range(min(flat.shape[1], DIMENSIONS))
     ]
     unfinite = sum(dim["unfinite"] for dim in dims)
-    said = [pluralize(len(flat), "step"), pluralize(flat.shape[1], "dimension")]
+    notes = [pluralize(len(flat), "step"), pluralize(flat.shape[1], "dimension")]
     if flat.shape[1] > DIMENSIONS:
-        said.append(f"the first {DIMENSIONS} are drawn")
+        notes.append(f"the first {DIMENSIONS} are drawn")
     if unfinite:
-        said.append(f"{pluralize(unfinite, 'value')} not finite and not drawn")
+        notes.append(f"{pluralize(unfinite, 'value')} not finite and not drawn")
     return {
         "kind": "timeline",
         "steps": len(flat),
@@ -231,7 +238,7 @@ def timeline(
         "unit": unit,
         "dims": dims,
         "all_dims": flat.shape[1],
-        "about": f"Timeline: {'; '.join(said)}.",
+        "about": f"Timeline: {'; '.join(notes)}.",
     }
 
 
@@ -247,30 +254,30 @@ def mark_trained_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema
     if not isinstance(kept, list):
         return
     joined = _merged_ranges(kept)
-    for one in pictures:
-        if one["kind"] == "timeline" and schema.spec(one["field"]).ragged == axis:
-            _mark_ranges(one, joined, one["steps"])
+    for picture in pictures:
+        if picture["kind"] == "timeline" and schema.spec(picture["field"]).ragged == axis:
+            _mark_ranges(picture, joined, picture["steps"])
 
 
-def _merged_ranges(kept: Iterable[Any]) -> list[list[int]]:
+def _merged_ranges(ranges: Iterable[Any]) -> list[list[int]]:
     """Return sorted ranges, with overlapping and adjacent ones merged."""
     joined: list[list[int]] = []
-    for first, stop in sorted((max(0, first), stop) for first, stop in kept):
-        if joined and first <= joined[-1][1]:
+    for start, stop in sorted((max(0, start), stop) for start, stop in ranges):
+        if joined and start <= joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], stop)
-        elif first < stop:
-            joined.append([first, stop])
+        elif start < stop:
+            joined.append([start, stop])
     return joined
 
 
-def _mark_ranges(one: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
+def _mark_ranges(picture: dict[str, Any], joined: Sequence[list[int]], steps: int) -> None:
     count = bisect_left(joined, [steps])
     if count > RANGES:
-        one["about"] += (
+        picture["about"] += (
             f" Steps not to be trained on are not shaded: valid.json has {count:,} ranges."
         )
     else:
-        one["ranges"] = [[first, min(stop, steps)] for first, stop in joined[:count]]
+        picture["ranges"] = [[start, min(stop, steps)] for start, stop in joined[:count]]
 
 
 def names_of(schema: Schema, name: str) -> list[str]:
@@ -287,16 +294,16 @@ def _dimension_name(names: Sequence[str], number: int) -> str:
 
 
 def _dimension(values: Array, name: str) -> dict[str, Any]:
-    kept = floats(values)
-    finite = np.isfinite(kept)
-    places = _drawn_steps(kept, finite)
-    low, high = (kept[finite].min(), kept[finite].max()) if finite.any() else (np.nan, np.nan)
+    numbers = floats(values)
+    finite = np.isfinite(numbers)
+    places = _drawn_steps(numbers, finite)
+    low, high = (numbers[finite].min(), numbers[finite].max()) if finite.any() else (np.nan, np.nan)
     with np.errstate(over="ignore"):
         span = float(high - low)
     return {
         "name": name,
         "at": places.tolist(),
-        "values": [rounded(v, span) for v in kept[places]],
+        "values": [rounded(v, span) for v in numbers[places]],
         "low": rounded(low, span),
         "high": rounded(high, span),
         "unfinite": int((~finite).sum()),
@@ -314,12 +321,12 @@ def _drawn_steps(values: Array, finite: Array) -> Array:
     edges = np.arange(POINTS // 2 + 1) * len(values) // (POINTS // 2)
     low = np.where(finite, values, np.inf)
     high = np.where(finite, values, -np.inf)
-    found = set()
+    steps = set()
     for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        found.update(
+        steps.update(
             {start + int(low[start:stop].argmin()), start + int(high[start:stop].argmax())}
         )
-    return np.array(sorted(found))
+    return np.array(sorted(steps))
 
 
 SIDE = 160
@@ -341,14 +348,14 @@ def image(value: object, *, flip: bool = False) -> dict[str, Any]:
     Raises:
         NotDrawableError: it has no pixel, or the shape is another one.
     """
-    pixels, said = _pixels(numeric(value), flip=flip)
+    pixels, notes = _pixels(numeric(value), flip=flip)
     height, width = pixels.shape[:2]
     return {
         "kind": "image",
         "url": data_url(pixels),
         "width": width,
         "height": height,
-        "about": f"Image: {'; '.join(said)}.",
+        "about": f"Image: {'; '.join(notes)}.",
     }
 
 
@@ -372,9 +379,9 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
     places = np.unique(
         np.linspace(0, len(frames) - 1, min(FRAMES, len(frames))).round().astype(np.int64)
     ).tolist()
-    made = [_pixels(frames[place], flip=flip) for place in places]
-    height, width = made[0][0].shape[:2]
-    about = [f"{len(made)} of {len(frames):,} frames", *made[0][1]]
+    drawn_frames = [_pixels(frames[place], flip=flip) for place in places]
+    height, width = drawn_frames[0][0].shape[:2]
+    about = [f"{len(drawn_frames)} of {len(frames):,} frames", *drawn_frames[0][1]]
     if fps:
         about.insert(1, f"{number_text(len(frames) / fps)} s")
     return {
@@ -385,7 +392,7 @@ def film(value: object, *, flip: bool = False, fps: float | None = None) -> dict
         "height": height,
         "frames": [
             {"at": place, "url": data_url(pixels)}
-            for place, (pixels, _) in zip(places, made, strict=True)
+            for place, (pixels, _) in zip(places, drawn_frames, strict=True)
         ],
         "about": f"Film: {'; '.join(about)}.",
     }
@@ -401,42 +408,42 @@ def _pixels(values: Array, *, flip: bool) -> tuple[Array, list[str]]:
     if values.ndim != 3 or values.shape[2] not in {1, 2, 3, 4} or not values.size:
         msg = f"has shape {shape}; images are [H, W] or [H, W, 1 to 4], not empty"
         raise NotDrawableError(msg)
-    said = [f"{values.shape[1]:,} x {values.shape[0]:,} pixels"]
+    notes = [f"{values.shape[1]:,} x {values.shape[0]:,} pixels"]
     values = values[..., : 3 if values.shape[2] >= 3 else 1]  # without an alpha channel
     if flip:
         values = values[::-1]
-        said.append("stored bottom row first, shown upright")
+        notes.append("stored bottom row first, shown upright")
     step = max(1, math.ceil(max(values.shape[:2]) / (SIDE * _STRIDE)))
     part = values[::step, ::step]
-    low, high = _black_and_white(part, said)
+    low, high = _black_and_white(part, notes)
     levels = floats(part)
     bad = ~np.isfinite(levels)
     if bad.any():
-        said.append(f"{bad.mean():.2%} of the values not finite, drawn black")
+        notes.append(f"{bad.mean():.2%} of the values not finite, drawn black")
     with np.errstate(over="ignore"):
         share = np.clip(
             (np.where(bad, low, levels) / 2 - low / 2) / max(high / 2 - low / 2, 1e-300), 0, 1
         )
     small = _downscaled(share * 255)
-    return np.rint(small).astype(np.uint8), said
+    return np.rint(small).astype(np.uint8), notes
 
 
-def _black_and_white(values: Array, said: list[str]) -> tuple[float, float]:
+def _black_and_white(values: Array, notes: list[str]) -> tuple[float, float]:
     """Return the values that are drawn black and white."""
     if values.dtype == np.uint8:
         return 0.0, 255.0
     if values.dtype.kind == "b":
         return 0.0, 1.0
     levels = floats(values)
-    known = levels[np.isfinite(levels)]
-    if not known.size:
+    finite_levels = levels[np.isfinite(levels)]
+    if not finite_levels.size:
         msg = "has no finite pixel"
         raise NotDrawableError(msg)
-    low = float(known.min())
-    high = float(known.max())
+    low = float(finite_levels.min())
+    high = float(finite_levels.max())
     if values.dtype.kind == "f" and low >= 0 and high <= 1:
         return 0.0, 1.0
-    said.append(f"black is {number_text(low)}, white {number_text(high)}")
+    notes.append(f"black is {number_text(low)}, white {number_text(high)}")
     return low, high
 
 

@@ -86,5 +86,5 @@ def number_text(value: float) -> str:
 
 def truncated_text(text: str, most: int) -> tuple[str, int]:
     """Return the first `most` characters, encodable as UTF-8, and the number of omitted ones."""
-    kept = text[:most].encode("utf-8", "backslashreplace").decode()
-    return kept[:most], max(0, len(text) - most)
+    prefix = text[:most].encode("utf-8", "backslashreplace").decode()
+    return prefix[:most], max(0, len(text) - most)

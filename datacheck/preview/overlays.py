@@ -97,27 +97,27 @@ def skeleton(
     posed = pose(value, name)
     joints = posed.joints
     finite = posed.finite
-    found = posed.skeleton
+    matched_skeleton = posed.skeleton
     low = joints[finite].min(axis=0)
     high = joints[finite].max(axis=0)
     with np.errstate(over="ignore"):
         span = float((high - low).max())
-    kept = [
+    rounded_joints = [
         [rounded(v, span) for v in joint] if fine else None
         for joint, fine in zip(joints, finite, strict=True)
     ]
-    made = {
+    preview = {
         "kind": "skeleton",
         "unit": unit,
         "up": up or "z",
         "box": [low.tolist(), high.tolist()],
-        "joints": kept,
+        "joints": rounded_joints,
         "chains": posed.chains,
-        "skeleton": "" if found is None else found.name,
+        "skeleton": "" if matched_skeleton is None else matched_skeleton.name,
         "guessed": posed.guessed,
         "unfinite": int((~finite).sum()),
     }
-    return made | {"about": _about(made, posed.moment, low, high)}
+    return preview | {"about": _about(preview, posed.moment, low, high)}
 
 
 def _joints(values: Array) -> tuple[Array, str]:
@@ -131,9 +131,9 @@ def _joints(values: Array) -> tuple[Array, str]:
     if values.ndim != 2 or values.shape[1] not in {2, 3} or not 0 < len(values) <= _MAX_JOINTS:
         msg = f"has shape {list(values.shape)}; joints are [J, 3], at most {_MAX_JOINTS}"
         raise NotDrawableError(msg)
-    made = np.zeros((len(values), 3))
-    made[:, : values.shape[1]] = floats(values)
-    return made, moment
+    joints = np.zeros((len(values), 3))
+    joints[:, : values.shape[1]] = floats(values)
+    return joints, moment
 
 
 def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | None, bool]:
@@ -141,14 +141,14 @@ def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | N
 
     The guess is the known hand skeleton with the shortest bones.
     """
-    known = SKELETONS.get(name or "")
-    if known is not None:
-        return (known, False) if known.joints == len(joints) else (None, False)
+    declared = SKELETONS.get(name or "")
+    if declared is not None:
+        return (declared, False) if declared.joints == len(joints) else (None, False)
     if name is not None or len(joints) != _HAND_JOINTS or not finite.all():
         return None, False
 
-    def length(one: Skeleton) -> float:
-        ends = np.array(one.bones)
+    def length(candidate: Skeleton) -> float:
+        ends = np.array(candidate.bones)
         with np.errstate(over="ignore", invalid="ignore"):
             return float(
                 np.sqrt(np.square(joints[ends[:, 0]] - joints[ends[:, 1]]).sum(axis=1)).sum()
@@ -157,25 +157,25 @@ def _bones(joints: Array, finite: Array, name: str | None) -> tuple[Skeleton | N
     return min(SKELETONS.values(), key=length), True
 
 
-def _about(made: dict[str, Any], moment: str, low: Array, high: Array) -> str:
+def _about(preview: dict[str, Any], moment: str, low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
         edges = " x ".join(number_text(float(edge)) for edge in high - low)
-    count = len(made["joints"])
+    count = len(preview["joints"])
     parts = [
         f"{count} {'joint' if count == 1 else 'joints'}",
-        f"{edges} {made['unit'] or '(no unit declared)'}",
+        f"{edges} {preview['unit'] or '(no unit declared)'}",
     ]
     if moment:
         parts.insert(0, moment)
-    if made["unfinite"]:
-        parts.append(f"{made['unfinite']} not finite and not drawn")
-    if made["guessed"]:
+    if preview["unfinite"]:
+        parts.append(f"{preview['unfinite']} not finite and not drawn")
+    if preview["guessed"]:
         parts.append(
-            f"the schema names no skeleton; bones as in {made['skeleton']}, in which they are "
+            f"the schema names no skeleton; bones as in {preview['skeleton']}, in which they are "
             f"shortest"
         )
-    elif made["skeleton"]:
-        parts.append(f"bones of {made['skeleton']}")
+    elif preview["skeleton"]:
+        parts.append(f"bones of {preview['skeleton']}")
     else:
         parts.append("bones are not known")
     return f"Skeleton: {'; '.join(parts)}."
@@ -198,18 +198,18 @@ def near_points(
         return None
     part = schema.part_of(spec.near)
     pose = part[0] if part else spec.near
-    for name, told in schema.of_role("points"):
+    for name, points_spec in schema.of_role("points"):
         points = fields.get(name)
         if not isinstance(points, np.ndarray) or points.ndim != 2 or points.shape[1:] != (3,):
             continue
         if name == spec.near:
             return name, floats(points)
-        if told.posed_by == pose:
+        if points_spec.posed_by == pose:
             motion = _pose_motion(pose, fields.get(pose), schema)
             if motion is not None and np.isfinite(motion[0]).all():
                 turn, place = motion
                 return name, np.einsum(
-                    "ij,pj->pi", turn, floats(points) * (told.scale or 1.0)
+                    "ij,pj->pi", turn, floats(points) * (points_spec.scale or 1.0)
                 ) + place
     return None
 
@@ -229,12 +229,14 @@ def _pose_motion(name: str, value: Any, schema: Schema) -> tuple[Array, Array] |
     }
     if value.ndim != 1 or not {"position", "quaternion"} <= parts.keys():
         return None
-    part, (first, stop) = parts["quaternion"]
+    part, (quaternion_start, quaternion_stop) = parts["quaternion"]
     order = schema.spec(f"{name}.{part}").order
     start, end = parts["position"][1]
-    if order is None or max(stop, end) > len(value):
+    if order is None or max(quaternion_stop, end) > len(value):
         return None
-    return matrices(wxyz(floats(value[first:stop]), order)[None])[0], floats(value[start:end])
+    return matrices(wxyz(floats(value[quaternion_start:quaternion_stop]), order)[None])[0], floats(
+        value[start:end]
+    )
 
 
 _FAR = (
@@ -262,53 +264,55 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
         NotDrawableError: no joint is finite, there is no finite camera with positive focal lengths,
             or either has another shape.
     """
-    found = pose(value, spec.skeleton)
-    joints = np.where(found.finite[:, None], found.joints, np.nan)
-    lens = _camera_values(camera, spec.intrinsics or "", len(value) if found.moment else 1)
+    posed = pose(value, spec.skeleton)
+    joints = np.where(posed.finite[:, None], posed.joints, np.nan)
+    lens = _camera_values(camera, spec.intrinsics or "", len(value) if posed.moment else 1)
     frame = spec.frame or ""
     size = spec.image_size or (0, 0)
-    own = FRAMES[frame]
-    seen = inside(joints.T, lens, size)
-    within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
-    other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
-    count = int(found.finite.sum())
-    unseen = int((own[2] * joints[:, 2] <= 0).sum())
-    said = [
-        f"{within[own]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"
+    declared_signs = FRAMES[frame]
+    inside_masks = inside(joints.T, lens, size)
+    inside_counts = {
+        signs: int(mask.sum()) for signs, mask in zip(READINGS, inside_masks, strict=True)
+    }
+    best_signs = max(READINGS, key=lambda signs: (inside_counts[signs], signs in FRAMES.values()))
+    count = int(posed.finite.sum())
+    unseen = int((declared_signs[2] * joints[:, 2] <= 0).sum())
+    notes = [
+        f"{inside_counts[declared_signs]:,} of {pluralize(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"
     ]
-    if found.moment:
-        said.insert(0, found.moment)
+    if posed.moment:
+        notes.insert(0, posed.moment)
     if unseen:
-        said.append(f"{unseen:,} not in front of the camera")
+        notes.append(f"{unseen:,} not in front of the camera")
     if count < len(joints):
-        said.append(f"{len(joints) - count:,} not finite")
-    said.append(f"by {spec.intrinsics} and {frame}")
-    made: dict[str, Any] = {
+        notes.append(f"{len(joints) - count:,} not finite")
+    notes.append(f"by {spec.intrinsics} and {frame}")
+    preview: dict[str, Any] = {
         "kind": "projection",
         "size": [*size],
-        "pixels": _pixels(joints, lens, size, own),
-        "chains": found.chains,
+        "pixels": _pixels(joints, lens, size, declared_signs),
+        "chains": posed.chains,
         "other": None,
     }
-    if 2 * within[own] < count < 2 * within[other]:
-        name = _axes_name(own, other)
-        made["other"] = {"name": name, "pixels": _pixels(joints, lens, size, other)}
-        said.append(f"{name} {within[other]:,} would be")
-    return made | {"about": f"Projected: {'; '.join(said)}."}
+    if 2 * inside_counts[declared_signs] < count < 2 * inside_counts[best_signs]:
+        name = _axes_name(declared_signs, best_signs)
+        preview["other"] = {"name": name, "pixels": _pixels(joints, lens, size, best_signs)}
+        notes.append(f"{name} {inside_counts[best_signs]:,} would be")
+    return preview | {"about": f"Projected: {'; '.join(notes)}."}
 
 
 def _camera_values(camera: object, name: str, steps: int) -> Array:
     """Return fx, fy, cx, cy; with one camera per step, those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
-        found, known = cameras(
+        intrinsics, finite = cameras(
             Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps
         )
-        if known.all() and (found[0, :2] > 0).all():
-            return np.asarray(found[0])
-        if known.all():
+        if finite.all() and (intrinsics[0, :2] > 0).all():
+            return np.asarray(intrinsics[0])
+        if finite.all():
             msg = (
                 f"has a camera in {name} of focal lengths "
-                f"{' and '.join(map(number_text, found[0, :2]))}, not above 0"
+                f"{' and '.join(map(number_text, intrinsics[0, :2]))}, not above 0"
             )
             raise NotDrawableError(msg)
     msg = f"has no finite camera in {name}"
@@ -322,14 +326,14 @@ def _pixels(
     (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
     away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
     near = (middle + away / np.maximum(np.abs(away).max(axis=1, keepdims=True) / _FAR, 1)).round(1)
-    known = (z > 0) & np.isfinite(away).all(axis=1)
-    return [place if fine else None for place, fine in zip(near.tolist(), known, strict=True)]
+    in_front = (z > 0) & np.isfinite(away).all(axis=1)
+    return [place if fine else None for place, fine in zip(near.tolist(), in_front, strict=True)]
 
 
-def _axes_name(own: Signs, other: Signs) -> str:
+def _axes_name(declared_signs: Signs, other_signs: Signs) -> str:
     """Return the name of other axes: of a frame, or of the reversed axes."""
-    frame = next((name for name, signs in FRAMES.items() if signs == other), "")
-    axes = [axis for axis, a, b in zip("xyz", own, other, strict=True) if a != b]
+    frame = next((name for name, signs in FRAMES.items() if signs == other_signs), "")
+    axes = [axis for axis, a, b in zip("xyz", declared_signs, other_signs, strict=True) if a != b]
     return f"as {frame}" if frame else f"with {' and '.join(axes)} reversed"
 
 
@@ -417,30 +421,30 @@ def overlay(
     Raises:
         NotDrawableError: too few fit samples can be laid over one another.
     """
-    mean, lacking = _mean_pose(fit, skeleton)
+    mean, fit_reasons = _mean_pose(fit, skeleton)
     # 2D joints in pixels: draw with y down, as in an image
-    seen = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
-    laid = []
-    unlaid = Counter[str]()
-    for one in worst:
+    axis_signs = _FROM_BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0
+    placed_poses = []
+    failing_reasons = Counter[str]()
+    for sample in worst:
         try:
-            laid.append((one.round, _overlaid_pose(one, mean, seen)))
+            placed_poses.append((sample.round, _overlaid_pose(sample, mean, axis_signs)))
         except NotDrawableError as error:
-            unlaid[str(error)] += 1
-    laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
+            failing_reasons[str(error)] += 1
+    placed_poses.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
     return {
         "unit": unit,
         "fit": mean.count,
         "fit_mirrored": mean.mirrored,
-        "joints": _numbers(mean.joints * seen, mean.span),
+        "joints": _numbers(mean.joints * axis_signs, mean.span),
         "spread": [_distance(value, mean) for value in mean.spread.tolist()],
         "chains": mean.chains,
         "skeleton": mean.skeleton,
         "guessed": mean.guessed,
-        "worst": [one for _, one in laid[:WORST]],
+        "worst": [sample for _, sample in placed_poses[:WORST]],
         "left_out": [
-            *_reason_lines(lacking, "fit sample"),
-            *_reason_lines(unlaid, "failing sample"),
+            *_reason_lines(fit_reasons, "fit sample"),
+            *_reason_lines(failing_reasons, "failing sample"),
         ],
     }
 
@@ -453,47 +457,47 @@ def _mean_pose(fit: Sequence[Array], skeleton: str | None) -> tuple[MeanPose, Co
 
     Also return why other samples are not in it.
     """
-    lacking = Counter[str]()
-    known = []
-    usual = Counter(len(one) for one in fit).most_common(1)
-    for one in fit:
+    skip_reasons = Counter[str]()
+    centred = []
+    usual = Counter(len(joints) for joints in fit).most_common(1)
+    for joints in fit:
         try:
-            known.append(_root_centred(one, usual[0][0], whole=True))
+            centred.append(_root_centred(joints, usual[0][0], whole=True))
         except NotDrawableError as error:
-            lacking[str(error)] += 1
-    if len(known) < LEAST:
-        told = "; ".join(_reason_lines(lacking, "fit sample"))
+            skip_reasons[str(error)] += 1
+    if len(centred) < LEAST:
+        reasons = "; ".join(_reason_lines(skip_reasons, "fit sample"))
         msg = (
-            f"{pluralize(len(known), 'fit sample')} to take the mean of, {LEAST} are "
-            f"needed{told and f' ({told})'}"
+            f"{pluralize(len(centred), 'fit sample')} to take the mean of, {LEAST} are "
+            f"needed{reasons and f' ({reasons})'}"
         )
         raise NotDrawableError(msg)
-    poses = np.stack(known)
+    poses = np.stack(centred)
     mean = poses[0]
     for _ in range(2):  # rounds of generalized Procrustes analysis
         mean = aligned(poses, mean).mean(axis=0)
     mean = mean @ _upright_rotation(mean)
-    off, other = (
+    distances, mirror_distances = (
         np.square(aligned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR)
     )
-    spread = np.sqrt(off.mean(axis=0))
+    spread = np.sqrt(distances.mean(axis=0))
     posed = pose(mean, skeleton)
     lengths = _lengths(poses, posed.chains)
     if not _size(lengths):
         msg = "the joints of fit samples lie in one place"
         raise NotDrawableError(msg)
     name = "" if posed.skeleton is None else posed.skeleton.name
-    apart = float(np.sqrt(off.mean()))
-    own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (off, other))
-    mirrored = sum(_is_mirrored(*both, apart) for both in zip(own, image, strict=True))
+    rms_distance = float(np.sqrt(distances.mean()))
+    own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (distances, mirror_distances))
+    mirrored = sum(_is_mirrored(*pair, rms_distance) for pair in zip(own, image, strict=True))
     return MeanPose(
-        mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed
-    ), lacking
+        mean, spread, lengths, len(poses), rms_distance, mirrored, posed.chains, name, posed.guessed
+    ), skip_reasons
 
 
-def _is_mirrored(own: float, mirrored: float, apart: float) -> bool:
+def _is_mirrored(own: float, mirrored: float, rms_distance: float) -> bool:
     """Return whether a mirror image is clearly nearer to the mean."""
-    return own > apart and mirrored < _MIRRORED * own
+    return own > rms_distance and mirrored < _MIRRORED * own
 
 
 def _root_centred(joints: Array, count: int, *, whole: bool) -> Array:
@@ -537,22 +541,24 @@ def aligned(poses: Array, onto: Array) -> Array:
         poses: float64 (poses, joints, 3)
         onto: float64 (joints, 3)
     """
-    made: Array = poses @ _rotations(poses, onto)
-    return made
+    rotated: Array = poses @ _rotations(poses, onto)
+    return rotated
 
 
 def _rotations(poses: Array, onto: Array) -> Array:
     """Return the rotations (poses, 3, 3) of `aligned`, for multiplication from the right."""
     tiny = np.finfo(float).tiny
-    held = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
-    axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
-    both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
-    left, _, right = np.linalg.svd(both[:, :axes, :axes])
+    scaled = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
+    axes = 3 if scaled[:, :, 2].any() or onto[:, 2].any() else 2
+    covariance = np.swapaxes(scaled, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
+    left_vectors, _, right_vectors = np.linalg.svd(covariance[:, :axes, :axes])
     # force a rotation instead of a reflection
-    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]
-    made = np.tile(np.eye(3), (len(held), 1, 1))
-    made[:, :axes, :axes] = left @ right
-    return made
+    left_vectors[:, :, -1] *= np.where(np.linalg.det(left_vectors @ right_vectors) < 0, -1.0, 1.0)[
+        :, None
+    ]
+    rotations = np.tile(np.eye(3), (len(scaled), 1, 1))
+    rotations[:, :axes, :axes] = left_vectors @ right_vectors
+    return rotations
 
 
 def _upright_rotation(joints: Array) -> Array:
@@ -590,11 +596,11 @@ def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
         joints: float64 (..., joints, 3)
     """
     ends = np.array([pair for _, chain in chains for pair in pairwise(chain)], np.int64)
-    apart = (
+    offsets = (
         joints[..., ends[:, 0], :] - joints[..., ends[:, 1], :] if len(ends) else joints[..., 1:, :]
     )
-    made: Array = np.sqrt(np.square(apart).sum(axis=-1))
-    return made
+    lengths: Array = np.sqrt(np.square(offsets).sum(axis=-1))
+    return lengths
 
 
 def _size(lengths: Array) -> float:
@@ -609,15 +615,17 @@ def _size_ratio(lengths: Array, mean: MeanPose) -> float | None:
     Only the bones that the sample has are compared. The reference is the fit samples, not their
     mean pose, whose bones are too short.
     """
-    known = np.isfinite(lengths)
-    usual = _size(mean.lengths[:, known])
-    return _size(lengths[known]) / usual if usual else None
+    finite = np.isfinite(lengths)
+    reference = _size(mean.lengths[:, finite])
+    return _size(lengths[finite]) / reference if reference else None
 
 
 # -------------------------------------------------------------------------------------------- worst
 
 
-def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dict[str, Any]:
+def _overlaid_pose(
+    failing: FailingPose, mean: MeanPose, axis_signs: Array | float
+) -> dict[str, Any]:
     """Return a sample laid over the mean.
 
     Returns:
@@ -625,39 +633,41 @@ def _overlaid_pose(one: FailingPose, mean: MeanPose, seen: Array | float) -> dic
         divisor of its joints (1 if its size is similar); ``rms``, its distance at its own size;
         ``rms_drawn``, as drawn; ``rms_mirrored``, if its mirror image is clearly nearer, else None.
     """
-    rooted = _root_centred(one.joints, len(mean.joints), whole=False)
+    rooted = _root_centred(failing.joints, len(mean.joints), whole=False)
     finite = np.asarray(np.isfinite(rooted).all(axis=1))
     ratio = _size_ratio(_lengths(rooted, mean.chains), mean)
     drawn = ratio if ratio and not 1 / _MAX_SIZE_RATIO <= ratio <= _MAX_SIZE_RATIO else 1.0
-    whole = np.where(finite[:, None], rooted, 0.0)
+    filled = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
-    far = np.linalg.norm(whole, axis=1, keepdims=True)
+    distances = np.linalg.norm(filled, axis=1, keepdims=True)
     # Exclude joints at the root, such as unmarked ones: with a median of 0, all others would count
     # as outliers.
-    beside = far[far > 0]
-    held = (
-        np.where(far <= _OUTLIER_DISTANCE * np.median(beside), whole, 0.0) if len(beside) else whole
+    positive_distances = distances[distances > 0]
+    inliers = (
+        np.where(distances <= _OUTLIER_DISTANCE * np.median(positive_distances), filled, 0.0)
+        if len(positive_distances)
+        else filled
     )
-    turns = _rotations(np.stack([held, held * _MIRROR]), onto)
-    own = whole @ turns[0]
-    mirrored = whole * _MIRROR @ turns[1]
-    rms, rms_drawn, other = (
+    turns = _rotations(np.stack([inliers, inliers * _MIRROR]), onto)
+    own = filled @ turns[0]
+    mirrored = filled * _MIRROR @ turns[1]
+    rms, rms_drawn, rms_mirrored = (
         float(np.sqrt(np.square(laid - onto).sum() / finite.sum()))
         for laid in (own, own / drawn, mirrored / drawn)
     )
     joints = np.where(finite[:, None], own / drawn, np.nan)
     return {
-        "key": one.key,
-        "split": one.split,
-        "rule": one.rule,
-        "moment": one.moment,
-        "joints": _numbers(joints * seen, mean.span),
+        "key": failing.key,
+        "split": failing.split,
+        "rule": failing.rule,
+        "moment": failing.moment,
+        "joints": _numbers(joints * axis_signs, mean.span),
         "ratio": None if ratio is None else _short(ratio),
         "drawn": _short(drawn),
         "rms": _distance(rms, mean),
         "rms_drawn": _distance(rms_drawn, mean),
-        "rms_mirrored": _distance(other, mean)
-        if _is_mirrored(rms_drawn, other, mean.apart)
+        "rms_mirrored": _distance(rms_mirrored, mean)
+        if _is_mirrored(rms_drawn, rms_mirrored, mean.apart)
         else None,
         "unfinite": int((~finite).sum()),
     }
@@ -688,5 +698,5 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _reason_lines(why: Counter[str], what: str) -> list[str]:
-    return [f"{pluralize(many, what)} with {reason}" for reason, many in sorted(why.items())]
+def _reason_lines(reasons: Counter[str], noun: str) -> list[str]:
+    return [f"{pluralize(many, noun)} with {reason}" for reason, many in sorted(reasons.items())]

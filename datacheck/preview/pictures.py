@@ -70,15 +70,21 @@ def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
     Notes:
         A field that cannot be drawn becomes a note with the reason; no value makes this raise.
     """
-    made = [one for name in sorted(builder.fields) for one in _field_pictures(builder, name)]
+    pictures = [
+        picture for name in sorted(builder.fields) for picture in _field_pictures(builder, name)
+    ]
     rank = {kind: place for place, kind in enumerate(_KINDS)}
 
-    def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
+    def first(picture: Mapping[str, Any]) -> tuple[bool, int, str]:
         # joints that fall into the image only with other axes: the most telling picture
-        told = bool(one.get("other"))
-        return one["field"] not in builder.wanted, -1 if told else rank[one["kind"]], one["field"]
+        other_axes = bool(picture.get("other"))
+        return (
+            picture["field"] not in builder.wanted,
+            -1 if other_axes else rank[picture["kind"]],
+            picture["field"],
+        )
 
-    return sorted(made, key=first)
+    return sorted(pictures, key=first)
 
 
 def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, Any]]:
@@ -105,17 +111,21 @@ def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, An
 def _place_cloud(builder: PreviewBuilder, name: str, places: Array) -> dict[str, Any]:
     """Return the cloud of places, with the object they should be near if its shape is known."""
     spec = builder.schema.spec(name)
-    found = near_points(spec, builder.fields, builder.schema)
-    if found is None:
+    nearby = near_points(spec, builder.fields, builder.schema)
+    if nearby is None:
         return _cloud(builder, spec, places)
-    other, points = found
+    object_name, points = nearby
     points = points[
         spread_indices(len(points), max(builder.points - len(places), builder.points // 2))
     ]
     labels = np.repeat([0, 1], [len(places), len(points)])
-    both = np.concatenate([floats(places), points])
+    all_points = np.concatenate([floats(places), points])
     return cloud(
-        both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), builder.points
+        all_points,
+        spec.unit or "",
+        spec.up,
+        Colour("field", labels, names=(name, object_name)),
+        builder.points,
     )
 
 
@@ -169,18 +179,20 @@ def _has_camera(builder: PreviewBuilder, spec: FieldSpec) -> bool:
 
 def _projection(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
     """Return the projection of joints; ``over`` names the image field to draw it on, or ""."""
-    made = projection(value, builder.fields[spec.intrinsics or ""], spec)
+    projected = projection(value, builder.fields[spec.intrinsics or ""], spec)
     images = {
-        name: told
-        for name, told in builder.schema.of_role("image")
-        if _has_camera_sides(builder.fields.get(name), made["size"])
+        name: image_spec
+        for name, image_spec in builder.schema.of_role("image")
+        if _has_camera_sides(builder.fields.get(name), projected["size"])
     }
     # a single image without a declared camera counts as this camera's
     undeclared = None if len(images) == 1 else spec.intrinsics
-    mine = [
-        name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}
+    camera_images = [
+        name
+        for name, image_spec in images.items()
+        if image_spec.intrinsics in {undeclared, spec.intrinsics}
     ]
-    return made | {"over": mine[0] if mine else ""}
+    return projected | {"over": camera_images[0] if camera_images else ""}
 
 
 def _has_camera_sides(value: Any, size: Sequence[int]) -> bool:
@@ -255,7 +267,7 @@ def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
         role = builder.schema.spec(name).role
         return name not in builder.wanted, 0 if role == "color" else 1 + _LABELS.index(role or "")
 
-    known = [
+    candidates = [
         name
         for name in sorted(builder.fields)
         if builder.schema.spec(name).role in {"color", *_LABELS}
@@ -263,21 +275,21 @@ def _colour(builder: PreviewBuilder, points: int) -> Colour | None:
         and builder.fields[name].ndim
         and len(builder.fields[name]) == points
     ]
-    if not known:
+    if not candidates:
         return None
-    name = min(known, key=rank)
+    name = min(candidates, key=rank)
     spec = builder.schema.spec(name)
     return Colour(name, builder.fields[name], spec.ignore, declared=_declared(spec))
 
 
 def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
     """Return a predicate for declared classes, if the schema lists them."""
-    said = spec.classes
-    if said is None or spec.role == "color":
+    classes = spec.classes
+    if classes is None or spec.role == "color":
         return None
-    if isinstance(said, tuple):
-        return lambda labels: np.isin(labels, said)
-    low, high = (0, said - 1) if isinstance(said, int) else (said.low, said.high)
+    if isinstance(classes, tuple):
+        return lambda labels: np.isin(labels, classes)
+    low, high = (0, classes - 1) if isinstance(classes, int) else (classes.low, classes.high)
     least = -np.inf if low is None else low
     most = np.inf if high is None else high
     return lambda labels: (labels >= least) & (labels <= most)
@@ -298,17 +310,22 @@ def _text_picture(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[
 def _tokens(builder: PreviewBuilder, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del spec
     labels = next(
-        (n for n, told in builder.schema.of_role("labels") if told.label_of in {name, None}), ""
+        (
+            n
+            for n, label_spec in builder.schema.of_role("labels")
+            if label_spec.label_of in {name, None}
+        ),
+        "",
     )
-    told = builder.schema.spec(labels)
-    known = builder.tokenizer
+    label_spec = builder.schema.spec(labels)
+    tokenizer = builder.tokenizer
     return tokens(
         value,
         builder.fields.get(labels),
-        ignored=told.ignore,
-        shift=told.shift or 0,
-        pad=None if known is None else known.id_of("pad_token"),
-        decode=None if known is None else partial(decoded, known),
+        ignored=label_spec.ignore,
+        shift=label_spec.shift or 0,
+        pad=None if tokenizer is None else tokenizer.id_of("pad_token"),
+        decode=None if tokenizer is None else partial(decoded, tokenizer),
     )
 
 
@@ -352,8 +369,8 @@ def _array_text(value: Array) -> str:
     if not finite.size:
         return f"{_kind_of(value)}: no finite value"
     bad = flat.size - finite.size
-    said = (
+    range_text = (
         f"{_kind_of(value)}: {number_text(float(finite.min()))} to "
         f"{number_text(float(finite.max()))}"
     )
-    return said + (f", {bad:,} not finite" if bad else "")
+    return range_text + (f", {bad:,} not finite" if bad else "")

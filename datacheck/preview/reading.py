@@ -58,45 +58,46 @@ def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[s
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [
-            one
-            for place, asked in enumerate(task["items"])
-            for one in _draw_item(task, asked, place, beat)
+            sample
+            for place, request in enumerate(task["items"])
+            for sample in _draw_item(task, request, place, beat)
         ]
 
 
 def _draw_item(
-    task: Mapping[str, Any], asked: Mapping[str, Any], place: int, beat: Callable[[int], None]
+    task: Mapping[str, Any], request: Mapping[str, Any], place: int, beat: Callable[[int], None]
 ) -> list[dict[str, Any]]:
     beat(place)
-    item = Item.from_dict(asked["item"])
-    what = _source_key(task)
-    made = {}
-    source = _source(what)
+    item = Item.from_dict(request["item"])
+    source_key = _source_key(task)
+    drawn_samples = {}
+    source = _source(source_key)
     limit_item(beat, source, item)
-    for got in source.read_all([item], lambda _: beat(place)):
+    for outcome in source.read_all([item], lambda _: beat(place)):
         beat(place)
-        if isinstance(got, Unread):
-            made[got.key] = {"fields": [], "left_out": [], "why": got.reason}
+        if isinstance(outcome, Unread):
+            drawn_samples[outcome.key] = {"fields": [], "left_out": [], "why": outcome.reason}
             continue
-        for sample in got:
-            schema, tokenizer = _schema(what, item.split)
-            first = tuple(asked["first"].get(sample.key, ()))
+        for sample in outcome:
+            schema, tokenizer = _schema(source_key, item.split)
+            wanted_fields = tuple(request["first"].get(sample.key, ()))
             drawn = draw_within(
-                PreviewBuilder(sample.fields, schema, first, tokenizer, task["points"]),
+                PreviewBuilder(sample.fields, schema, wanted_fields, tokenizer, task["points"]),
                 task["most"],
             )
-            made[sample.key] = drawn | {
+            drawn_samples[sample.key] = drawn | {
                 "why": "" if drawn["fields"] else "it has none of the fields"
             }
     return [
-        {"key": key, "split": item.split} | one
-        for key, one in zip(storable(list(made)), made.values(), strict=True)
+        {"key": key, "split": item.split} | entry
+        for key, entry in zip(storable(list(drawn_samples)), drawn_samples.values(), strict=True)
     ]
 
 
 def _are_joints(answer: Any, _: Any) -> bool:
     return all(
-        one["why"] or (_is_points(one.get("joints")) and text(one.get("moment"))) for one in answer
+        entry["why"] or (_is_points(entry.get("joints")) and text(entry.get("moment")))
+        for entry in answer
     )
 
 
@@ -127,23 +128,26 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
         For each sample: key, split, why (""), joints, float64 (joints, 3), and moment, which of
         several it is; or only why there are none.
     """
-    made = []
+    entries = []
     name = task["field"]
     source = _source(_source_key(task), name)
-    for place, asked in enumerate(task["items"]):
+    for place, request in enumerate(task["items"]):
         beat(place)
-        item = Item.from_dict(asked["item"])
+        item = Item.from_dict(request["item"])
         limit_item(beat, source, item)
-        for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
+        for outcome in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
             beat(place)
-            if isinstance(got, Unread):
-                made.append({"key": storable([got.key])[0], "split": item.split, "why": got.reason})
+            if isinstance(outcome, Unread):
+                entries.append(
+                    {"key": storable([outcome.key])[0], "split": item.split, "why": outcome.reason}
+                )
                 continue
-            made += [
-                {"key": storable([one.key])[0], "split": item.split} | _read_pose(one.fields, name)
-                for one in got
+            entries += [
+                {"key": storable([sample.key])[0], "split": item.split}
+                | _read_pose(sample.fields, name)
+                for sample in outcome
             ]
-    return made
+    return entries
 
 
 def _read_pose(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -161,16 +165,16 @@ def draw_within(builder: PreviewBuilder, room: int) -> dict[str, Any]:
 
     Also return the fields without room.
     """
-    kept: list[dict[str, Any]] = []
-    left: list[str] = []
-    for one in previews(builder):
-        size = len(orjson.dumps(one))
-        if kept and size > room:
-            left.append(one["field"])
+    pictures: list[dict[str, Any]] = []
+    omitted: list[str] = []
+    for picture in previews(builder):
+        size = len(orjson.dumps(picture))
+        if pictures and size > room:
+            omitted.append(picture["field"])
             continue
         room -= size
-        kept.append(one)
-    return {"fields": kept, "left_out": left}
+        pictures.append(picture)
+    return {"fields": pictures, "left_out": omitted}
 
 
 def _source_key(task: Mapping[str, Any]) -> bytes:

@@ -66,30 +66,30 @@ def choose_samples(
         The samples, the places among them for each finding (by id), and notes on those left out.
     """
     chosen: list[ChosenSample] = []
-    at: dict[int, int] = {}
+    chosen_index: dict[int, int] = {}
     places: dict[str, list[int]] = {}
-    wanted = [worst_rows(finding) for finding in findings]
+    finding_rows = [worst_rows(finding) for finding in findings]
     for rank in range(MAX_PER_FINDING):
-        for finding, rows in zip(findings, wanted, strict=True):
+        for finding, rows in zip(findings, finding_rows, strict=True):
             if rank >= len(rows):
                 continue
             row = rows[rank]
-            if row not in at and len(chosen) == MAX_SAMPLES:
+            if row not in chosen_index and len(chosen) == MAX_SAMPLES:
                 continue
-            number = at.setdefault(row, len(chosen))
+            number = chosen_index.setdefault(row, len(chosen))
             if number == len(chosen):
                 chosen.append(_chosen_sample(table, row))
-            mine = places.setdefault(finding.id, [])
-            if number not in mine:
-                mine.append(number)
+            finding_places = places.setdefault(finding.id, [])
+            if number not in finding_places:
+                finding_places.append(number)
             chosen[number].first += [
                 name for name in finding.fields if name not in chosen[number].first
             ]
-    missing = len({row for rows in wanted for row in rows} - at.keys())
-    said = (
+    missing = len({row for rows in finding_rows for row in rows} - chosen_index.keys())
+    notes = (
         [f"{pluralize(missing, 'sample')} not drawn: at most {MAX_SAMPLES} are"] if missing else []
     )
-    return chosen, places, said
+    return chosen, places, notes
 
 
 def worst_rows(finding: Finding) -> list[int]:
@@ -134,22 +134,26 @@ def overlay_requests(
         valid: bool (rows): fit for training.
     """
     for name, _ in schema.of_role("joints"):
-        about = [
-            one
-            for one in findings
-            if name in one.fields and len(one.rows) and one.severity != Severity.INFO
+        field_findings = [
+            finding
+            for finding in findings
+            if name in finding.fields and len(finding.rows) and finding.severity != Severity.INFO
         ]
-        ranks = [(rank, one.code, row) for one in about for rank, row in enumerate(worst_rows(one))]
-        first: dict[int, tuple[int, str]] = {}
+        ranks = [
+            (rank, finding.code, row)
+            for finding in field_findings
+            for rank, row in enumerate(worst_rows(finding))
+        ]
+        best_ranks: dict[int, tuple[int, str]] = {}
         for rank, code, row in sorted(ranks, key=lambda place: place[0]):
             if table.status[row] == CHECKED:
-                first.setdefault(row, (rank, code))
-        failing = list(first.items())[:MAX_FAILING]
+                best_ranks.setdefault(row, (rank, code))
+        failing = list(best_ranks.items())[:MAX_FAILING]
         if not failing:
             continue
         fit = valid & _rows_of_splits(table, {table.splits[row] for row, _ in failing})
-        for one in about:
-            fit[one.rows] = False
+        for finding in field_findings:
+            fit[finding.rows] = False
         rows = np.flatnonzero(fit)
         many = min(MAX_FIT, len(rows))
         spread = rows[np.arange(many) * len(rows) // max(many, 1)]
@@ -201,7 +205,7 @@ class PreviewTasks:
         self, file: str, asked: Sequence[ChosenSample], points: int, most: int
     ) -> dict[str, Any]:
         """Return the task (see `reading.draw_items`) that draws samples of one file."""
-        return self._task(file, asked, first={one.key: one.first for one in asked}) | {
+        return self._task(file, asked, first={sample.key: sample.first for sample in asked}) | {
             "points": points,
             "most": most,
         }
@@ -221,22 +225,22 @@ class PreviewTasks:
         for path in files:
             if path not in self._as_scanned:
                 self._as_scanned[path] = self.listing.holds(path)  # may read the whole file
-        other = next((path for path in files if not self._as_scanned[path]), None)
-        return "" if other is None else _FILE_CHANGED.format(other)
+        changed_path = next((path for path in files if not self._as_scanned[path]), None)
+        return "" if changed_path is None else _FILE_CHANGED.format(changed_path)
 
-    def _item(self, file: str, asked: Sequence[ChosenSample]) -> Item:
+    def _item(self, file: str, samples: Sequence[ChosenSample]) -> Item:
         names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
         entry = None if self.listing is None else self.listing.by_path.get(file)
         return Item(
             file,
-            asked[0].split,
+            samples[0].split,
             names,
-            tuple(dict.fromkeys(one.key for one in asked)),
+            tuple(dict.fromkeys(sample.key for sample in samples)),
             0 if entry is None else entry.size,
         )
 
-    def _task(self, file: str, asked: Sequence[ChosenSample], **more: Any) -> dict[str, Any]:
-        item = self._item(file, asked)
+    def _task(self, file: str, samples: Sequence[ChosenSample], **more: Any) -> dict[str, Any]:
+        item = self._item(file, samples)
         return {
             "schema": self._schema,
             "root": str(self.root),
@@ -326,15 +330,15 @@ def write_previews(
         OutOfSpaceError: the disk is full.
         StorageError: any other refusal of the operating system.
     """
-    made = previews_of(run, seconds, child)
+    document = previews_of(run, seconds, child)
     drawn = [
-        *(one for one in made["overlays"] if "joints" in one),
-        *(one for one in made["samples"] if one["fields"]),
+        *(entry for entry in document["overlays"] if "joints" in entry),
+        *(entry for entry in document["samples"] if entry["fields"]),
     ]
-    if not drawn and not made["left_out"]:
+    if not drawn and not document["left_out"]:
         return None
     path = Path(run.report.folder) / PREVIEWS
-    fsops.write_file(path, orjson.dumps(made), mode=0o666)
+    fsops.write_file(path, orjson.dumps(document), mode=0o666)
     return path
 
 
@@ -349,29 +353,31 @@ def previews_of(
     """
     if seconds is None:
         seconds = max(_SECONDS, _TIME_SHARE * run.report.run["seconds"])
-    chosen, places, said = choose_samples(run.report.findings, run.table)
-    over = list(overlay_requests(run.report.findings, run.table, run.valid, run.schema))
+    chosen, places, notes = choose_samples(run.report.findings, run.table)
+    requests = list(overlay_requests(run.report.findings, run.table, run.valid, run.schema))
     rescored = "rescored" in run.report.run
     reader = PreviewTasks(
         run.schema, run.listing.root, run.listing.roots, run.listing, strict=rescored
     )
     samples = [
-        {"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why}
-        for one in chosen
+        {"key": sample.key, "split": sample.split, "fields": [], "left_out": [], "why": sample.why}
+        for sample in chosen
     ]
-    at = {(one.key, one.split): number for number, one in enumerate(chosen)}
-    kept = {
-        run.table.keys[row]: some
-        for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()
+    positions = {(sample.key, sample.split): number for number, sample in enumerate(chosen)}
+    trained_ranges = {
+        run.table.keys[row]: sample_ranges
+        for row, sample_ranges in ranges([*run.report.findings, *run.report.suppressed]).items()
     }
-    room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0)
+    room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if requests else 0)
     with closing(_PreviewSession(reader, seconds, child)) as reading:
-        for drawn in reading.drawn([one for one in chosen if not one.why]):
-            number = at.get((drawn["key"], drawn["split"]))
+        for drawn in reading.drawn([sample for sample in chosen if not sample.why]):
+            number = positions.get((drawn["key"], drawn["split"]))
             if number is None:
                 continue
             mark_trained_ranges(
-                drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"])
+                drawn["fields"],
+                trained_ranges.get(drawn["key"]),
+                run.schema.for_split(drawn["split"]),
             )
             size = len(orjson.dumps(drawn))
             if drawn["fields"] and size > room:
@@ -379,15 +385,17 @@ def previews_of(
             else:
                 room -= size
             samples[number] = drawn
-        laid, unlaid = reading.overlays(over)
-    whys = [str(drawn["why"]) for drawn, one in zip(samples, chosen, strict=True) if not one.why]
-    said += _left_out_notes(whys, seconds)
+        overlays, overlay_notes = reading.overlays(requests)
+    whys = [
+        str(drawn["why"]) for drawn, sample in zip(samples, chosen, strict=True) if not sample.why
+    ]
+    notes += _left_out_notes(whys, seconds)
     return {
         "format": PREVIEWS_FORMAT,
         "samples": samples,
         "findings": places,
-        "overlays": laid,
-        "left_out": [*said, *unlaid],
+        "overlays": overlays,
+        "left_out": [*notes, *overlay_notes],
     }
 
 
@@ -400,16 +408,16 @@ def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
     late = whys.count(_NO_TIME)
     full = whys.count(_NO_ROOM)
     unread = [why for why in whys if why not in {"", _NO_TIME, _NO_ROOM}]
-    said = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
+    notes = [f"{pluralize(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
     if late:
-        said.append(
+        notes.append(
             f"{pluralize(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all"
         )
     if full:
-        said.append(
+        notes.append(
             f"{pluralize(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all"
         )
-    return said
+    return notes
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -448,57 +456,62 @@ class _PreviewSession:
         if why := self._start():
             yield from _without_pictures(chosen, why)
             return
-        for file, asked in _by_file(chosen):
-            left = self._seconds_left
-            if left <= 0:
-                yield from _without_pictures(asked, _NO_TIME)
-            elif other := self._reader.refusal(file, asked):
-                yield from _without_pictures(asked, other)
+        for file, file_samples in _by_file(chosen):
+            seconds_left = self._seconds_left
+            if seconds_left <= 0:
+                yield from _without_pictures(file_samples, _NO_TIME)
+            elif refusal := self._reader.refusal(file, file_samples):
+                yield from _without_pictures(file_samples, refusal)
             else:
                 yield from read_samples(
-                    self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left
+                    self._child,
+                    self._reader.task(file, file_samples, POINTS, SAMPLE_BYTES),
+                    file_samples,
+                    seconds_left,
                 )
 
     def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return overlays of joints, or why there is none, and notes on those left out."""
-        made = []
-        said = []
+        field_overlays = []
+        notes = []
         room = OVERLAY_BYTES
-        for one in wanted if not (wanted and self._start()) else ():
-            chosen = [*(sample for *_, sample in one.failing), *one.fit]
-            spec = self._spec(one.field, chosen[0].split)
-            found, unread, late = self._joints(chosen, one.field, spec.unit)
+        for request in wanted if not (wanted and self._start()) else ():
+            chosen = [*(sample for *_, sample in request.failing), *request.fit]
+            spec = self._spec(request.field, chosen[0].split)
+            poses, unread, late = self._joints(chosen, request.field, spec.unit)
             fit = [
-                found[name][0]
-                for sample in one.fit
-                if (name := (sample.key, sample.split)) in found
+                poses[name][0]
+                for sample in request.fit
+                if (name := (sample.key, sample.split)) in poses
             ]
             worst = [
-                FailingPose(*name, found[name][0], rank, rule, found[name][1])
-                for rank, rule, sample in one.failing
-                if (name := (sample.key, sample.split)) in found
+                FailingPose(*name, poses[name][0], rank, rule, poses[name][1])
+                for rank, rule, sample in request.failing
+                if (name := (sample.key, sample.split)) in poses
             ]
             if late:
-                said.append(
-                    f"{late} of {pluralize(len(chosen), 'sample')} of {one.field} not overlaid: no "
+                notes.append(
+                    f"{late} of {pluralize(len(chosen), 'sample')} of {request.field} not overlaid: no "
                     f"time left"
                 )
             if unread:
                 unread[0] = f"{pluralize(len(unread), 'sample')} without joints: {unread[0][:300]}"
             try:
-                laid = overlay(fit, worst, spec.skeleton, spec.unit or "")
+                overlay_data = overlay(fit, worst, spec.skeleton, spec.unit or "")
             except NotDrawableError as error:
-                lacking = [*unread[:1], *(["the others found no time"] if late else [])]
-                made.append({"field": one.field, "why": "; ".join([str(error), *lacking])})
+                reasons = [*unread[:1], *(["the others found no time"] if late else [])]
+                field_overlays.append(
+                    {"field": request.field, "why": "; ".join([str(error), *reasons])}
+                )
                 continue
-            laid["left_out"] += unread[:1]
-            size = len(orjson.dumps(laid))
+            overlay_data["left_out"] += unread[:1]
+            size = len(orjson.dumps(overlay_data))
             if size > room:
-                said.append(f"{one.field} not overlaid: no room")
+                notes.append(f"{request.field} not overlaid: no room")
                 continue
             room -= size
-            made.append({"field": one.field} | laid)
-        return made, said
+            field_overlays.append({"field": request.field} | overlay_data)
+        return field_overlays, notes
 
     def _spec(self, field: str, split: str) -> FieldSpec:
         return self._reader.schema.for_split(split).spec(field)
@@ -510,41 +523,47 @@ class _PreviewSession:
 
         Also return why other samples have none, and how many found no time.
         """
-        found: dict[tuple[str, str], tuple[Array, str]] = {}
+        poses: dict[tuple[str, str], tuple[Array, str]] = {}
         unread: list[str] = []
         late = 0
-        for file, asked in _by_file(chosen):
-            left = self._seconds_left
-            if left <= 0:
-                late += len(asked)
+        for file, file_samples in _by_file(chosen):
+            seconds_left = self._seconds_left
+            if seconds_left <= 0:
+                late += len(file_samples)
                 continue
             read: Any = ()
-            why = self._reader.refusal(file, asked)
+            why = self._reader.refusal(file, file_samples)
             if not why:
                 read, why = _run_child(
-                    self._child, _JOINTS, self._reader.joints(file, asked, field), left
+                    self._child,
+                    _JOINTS,
+                    self._reader.joints(file, file_samples, field),
+                    seconds_left,
                 )
             if why:
-                unread += [why] * len(asked)
+                unread += [why] * len(file_samples)
             else:
-                told = {one["key"] for one in read}
-                unread += [_NOT_IN_FILE for one in asked if one.key not in told]
-            own = self._spec(field, asked[0].split).unit
+                read_keys = {sample["key"] for sample in read}
+                unread += [_NOT_IN_FILE for sample in file_samples if sample.key not in read_keys]
+            own = self._spec(field, file_samples[0].split).unit
             to_unit = factor(own) / factor(unit) if own and unit else 1.0
-            for one in read or ():
-                if one["why"]:
-                    unread.append(one["why"])
+            for sample in read or ():
+                if sample["why"]:
+                    unread.append(sample["why"])
                 else:
-                    found[one["key"], one["split"]] = one["joints"] * to_unit, one["moment"]
-        return found, unread, late
+                    poses[sample["key"], sample["split"]] = (
+                        sample["joints"] * to_unit,
+                        sample["moment"],
+                    )
+        return poses, unread, late
 
 
 def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenSample]]]:
     """Return (file, samples) for each file and split."""
     files: dict[tuple[str, str], list[ChosenSample]] = {}
-    for one in chosen:
-        files.setdefault((one.file, one.split), []).append(one)
-    return [(file, asked) for (file, _), asked in files.items()]
+    for sample in chosen:
+        files.setdefault((sample.file, sample.split), []).append(sample)
+    return [(file, file_samples) for (file, _), file_samples in files.items()]
 
 
 def _child(sandbox: Sandbox | None) -> Child:
@@ -571,8 +590,10 @@ def read_samples(
         yield from _without_pictures(asked, why)
         return
     yield from drawn
-    told = {one["key"] for one in drawn}
-    yield from _without_pictures([one for one in asked if one.key not in told], _NOT_IN_FILE)
+    drawn_keys = {sample["key"] for sample in drawn}
+    yield from _without_pictures(
+        [sample for sample in asked if sample.key not in drawn_keys], _NOT_IN_FILE
+    )
 
 
 def _run_child(
@@ -589,6 +610,6 @@ def _run_child(
     return None, f"it could not be read again: {how[:300]}"
 
 
-def _without_pictures(asked: Iterable[ChosenSample], why: str) -> Iterator[dict[str, Any]]:
-    for one in asked:
-        yield {"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": why}
+def _without_pictures(samples: Iterable[ChosenSample], why: str) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        yield {"key": sample.key, "split": sample.split, "fields": [], "left_out": [], "why": why}

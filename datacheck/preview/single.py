@@ -79,7 +79,7 @@ def sample_of_run(run: Path, key: str) -> dict[str, Any]:
         )
         raise UsageError(msg)
     try:
-        said = read_result(place)
+        result = read_result(place)
         past = read_state(place)
         schema = read_schema(place)
         failing = read_failing(place / SAMPLES)
@@ -93,25 +93,25 @@ def sample_of_run(run: Path, key: str) -> dict[str, Any]:
         )
         raise UsageError(msg)
     with reading(run):
-        return _scanned_sample(run, key, said, past, schema, failing, valid)
+        return _scanned_sample(run, key, result, past, schema, failing, valid)
 
 
 def _scanned_sample(
     run: Path,
     key: str,
-    said: Mapping[str, Any],
+    result: Mapping[str, Any],
     past: PreviousRun,
     schema: Schema,
     failing: Texts,
     valid: Mapping[str, Any],
 ) -> dict[str, Any]:
-    row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
+    row = row_of(past.table, key, f"{run}, a scan of {result['dataset']['root']}")
     listing, table = past.listing, past.table
     codes = failing[row].split()
-    findings = list(_findings_of(said["findings"], codes, table.splits[row], set(table.splits)))
-    first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
+    findings = list(_findings_of(result["findings"], codes, table.splits[row], set(table.splits)))
+    wanted_fields = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
     why = "" if table.status[row] == CHECKED else table.reasons[row]
-    chosen = ChosenSample(table.keys[row], table.splits[row], table.files[row], why, first)
+    chosen = ChosenSample(table.keys[row], table.splits[row], table.files[row], why, wanted_fields)
     own = _with_own_tokenizer(schema, listing)
     placed = with_rate(own.placed(listing.roots, listing.root), listing, [table.files[row]]).schema
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
@@ -123,7 +123,7 @@ def _scanned_sample(
         sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split)
     )
     return _sample_view(chosen, sample, schema, listing.root) | {
-        "run": said["run"]["id"],
+        "run": result["run"]["id"],
         "codes": codes,
         "findings": findings,
         **({} if own is schema else {"notes": [_FOREIGN_TOKENIZER]}),
@@ -223,13 +223,15 @@ def row_of(table: Table, key: str, run: str) -> int:
     Raises:
         UsageError: no key, or more than one, has this suffix.
     """
-    found = [row for row, known in enumerate(table.keys) if known.endswith(key)] if key else []
-    exact = [row for row in found if table.keys[row] == key]
-    if exact or len(found) == 1:
-        return (exact or found)[0]
-    if found:
-        some = ", ".join(table.keys[row] for row in found[:3])
-        msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
+    matches = (
+        [row for row, table_key in enumerate(table.keys) if table_key.endswith(key)] if key else []
+    )
+    exact = [row for row in matches if table.keys[row] == key]
+    if exact or len(matches) == 1:
+        return (exact or matches)[0]
+    if matches:
+        examples = ", ".join(table.keys[row] for row in matches[:3])
+        msg = f"{run}: {len(matches):,} samples end with {key!r}: {examples} ... Write more of the key."
         raise UsageError(msg)
     hint = _key_hint(key, [table.keys[row] for row in range(min(len(table), _MAX_KEYS_COMPARED))])
     msg = (
@@ -238,29 +240,31 @@ def row_of(table: Table, key: str, run: str) -> int:
     raise UsageError(msg)
 
 
-def _key_hint(key: str, known: Sequence[str]) -> str:
+def _key_hint(key: str, keys: Sequence[str]) -> str:
     near = (
-        get_close_matches(key, [one for one in known if len(one) <= _MAX_KEY_CHARS], n=1)
+        get_close_matches(
+            key, [known_key for known_key in keys if len(known_key) <= _MAX_KEY_CHARS], n=1
+        )
         if len(key) <= _MAX_KEY_CHARS
         else []
     )
     return (
         f"Did you mean {near[0]}?"
         if near
-        else f"Keys look like {known[0]}"
-        if known
+        else f"Keys look like {keys[0]}"
+        if keys
         else "The data hold no sample."
     )
 
 
-def _read_sample(reader: PreviewTasks, asked: Sequence[ChosenSample]) -> dict[str, Any]:
+def _read_sample(reader: PreviewTasks, samples: Sequence[ChosenSample]) -> dict[str, Any]:
     """Return the pictures of one sample, or why there are none."""
-    if other := reader.refusal(asked[0].file, asked):
-        return {"fields": [], "why": other, "left_out": []}
+    if refusal := reader.refusal(samples[0].file, samples):
+        return {"fields": [], "why": refusal, "left_out": []}
     limits = Limits(item_s=_SECONDS)
     with closing(Child(limits, replace(PARSER, sandbox=reader.sandbox))) as child:
-        task = reader.task(asked[0].file, asked, MAX_POINTS, _BYTES)
-        (sample,) = list(read_samples(child, task, asked, _SECONDS))[:1]
+        task = reader.task(samples[0].file, samples, MAX_POINTS, _BYTES)
+        (sample,) = list(read_samples(child, task, samples, _SECONDS))[:1]
     return sample
 
 
@@ -321,33 +325,35 @@ def samples_of_cache(
         samples.append(
             {"key": key, "split": "", "fields": fields, "left_out": [], "why": why[:300]}
         )
-    said = (
+    notes = (
         [f"{pluralize(late, 'sample')} not drawn: reading may take {seconds:g} s in all"]
         if late
         else []
     )
-    return samples, said, damage
+    return samples, notes, damage
 
 
 def _schema(cache: Cache, declared: object) -> Schema:
     """Return the schema of the fields after the transforms; parts that are invalid are left out."""
-    said = declared if isinstance(declared, Mapping) else {}
-    before = said.get("fields")
-    before = (
-        {name: spec for name, spec in before.items() if isinstance(spec, Mapping)}
-        if isinstance(before, Mapping)
+    declaration = declared if isinstance(declared, Mapping) else {}
+    declared_fields = declaration.get("fields")
+    declared_fields = (
+        {name: spec for name, spec in declared_fields.items() if isinstance(spec, Mapping)}
+        if isinstance(declared_fields, Mapping)
         else {}
     )
-    fields = {name: _declared(spec, before.get(name, {})) for name, spec in cache.fields.items()}
+    fields = {
+        name: _declared(spec, declared_fields.get(name, {})) for name, spec in cache.fields.items()
+    }
     about = {"datacheck": 1, "name": "cache", "samples": {"files": "*"}}
-    whole = (
+    full_schema = (
         about
-        | {"fields": before | fields}
-        | {name: said[name] for name in ("episode",) if name in said}
+        | {"fields": declared_fields | fields}
+        | {name: declaration[name] for name in ("episode",) if name in declaration}
     )
-    for one in (whole, about | {"fields": fields}, about):
+    for candidate in (full_schema, about | {"fields": fields}, about):
         try:
-            return Schema.model_validate(one)
+            return Schema.model_validate(candidate)
         except (ValueError, TypeError, DatacheckError):
             continue
     raise AssertionError  # the last one holds only constants
@@ -355,18 +361,20 @@ def _schema(cache: Cache, declared: object) -> Schema:
 
 def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
     """Return a field as the cache stores it: transforms may change its shape, unit or frame."""
-    own = {name: spec.attrs[name] for name in _KEPT_ATTRS if name in spec.attrs}
-    gone = {
+    stored_attributes = {name: spec.attrs[name] for name in _KEPT_ATTRS if name in spec.attrs}
+    replaced = {
         *_KEPT_ATTRS,
         "shape",
         "dtype",
-        *({"up"} if before.get("frame") != own.get("frame") else ()),
+        *({"up"} if before.get("frame") != stored_attributes.get("frame") else ()),
     }
-    kept = {name: value for name, value in before.items() if name not in gone}
+    unchanged = {name: value for name, value in before.items() if name not in replaced}
     if spec.kind != "array":
-        return kept | own
+        return unchanged | stored_attributes
     named = spec.dim if spec.dim is None or not spec.dim.startswith("fields.") else "N"
-    return kept | own | {"shape": [*([] if named is None else [named]), *spec.item]}
+    return (
+        unchanged | stored_attributes | {"shape": [*([] if named is None else [named]), *spec.item]}
+    )
 
 
 def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
@@ -376,10 +384,10 @@ def _draw_cached(cache: Cache, number: int, schema: Schema, end: float) -> list[
         DatacheckError: the sample cannot be read.
     """
     values, notes = _values(cache, number, end)
-    made = draw_within(PreviewBuilder(values, schema, points=POINTS), SAMPLE_BYTES)
-    notes |= dict.fromkeys(made["left_out"], "no room for its picture in this page")
+    drawn = draw_within(PreviewBuilder(values, schema, points=POINTS), SAMPLE_BYTES)
+    notes |= dict.fromkeys(drawn["left_out"], "no room for its picture in this page")
     return [
-        *made["fields"],
+        *drawn["fields"],
         *({"field": name, "kind": "note", "about": about} for name, about in notes.items()),
     ]
 
@@ -391,7 +399,7 @@ def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict
     """
     values: dict[str, Any] = {}
     notes: dict[str, str] = {}
-    one = np.array([number])
+    sample_index = np.array([number])
     axes = {spec.dim: 0 for spec in cache.fields.values()}
     for spec in cache.fields.values():
         axes[spec.dim] += spec.item_bytes
@@ -400,26 +408,28 @@ def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict
         if time.monotonic() > end:
             notes[name] = _NO_TIME
             continue
-        present = cache.present(name, one)
+        present = cache.present(name, sample_index)
         if present is not None and not present[0]:
             continue
-        rows = 1 if spec.dim is None else int(cache.lengths(spec.dim, one)[0])
+        rows = 1 if spec.dim is None else int(cache.lengths(spec.dim, sample_index)[0])
         read = int(min(rows, room / axes[spec.dim] if axes[spec.dim] else inf))
         if read < rows and (spec.kind != "array" or not read):
             notes[name] = f"{rows * spec.item_bytes:,} bytes: too large to be drawn here"
             continue
-        values[name] = _read_field(cache, name, spec, one, read if read < rows else None)
+        values[name] = _read_field(cache, name, spec, sample_index, read if read < rows else None)
         if read < rows:
             notes[str(spec.dim)] = f"the first {read:,} of {rows:,} rows are drawn"
     return values, notes
 
 
-def _read_field(cache: Cache, name: str, spec: ArraySpec, one: Array, rows: int | None) -> Any:
+def _read_field(
+    cache: Cache, name: str, spec: ArraySpec, sample_index: Array, rows: int | None
+) -> Any:
     """Return a field of one sample: its first `rows` rows, or all for None."""
     if spec.kind != "array":
-        return cache.texts(name, one)[0]
+        return cache.texts(name, sample_index)[0]
     if spec.dim is None:
-        return cache.gather(name, one)[0]
+        return cache.gather(name, sample_index)[0]
     if rows is None:
-        return cache.gather_ragged(name, one)[0]
-    return cache.gather_steps(name, one, np.zeros(1, np.int64), np.arange(rows), "edge")[0]
+        return cache.gather_ragged(name, sample_index)[0]
+    return cache.gather_steps(name, sample_index, np.zeros(1, np.int64), np.arange(rows), "edge")[0]

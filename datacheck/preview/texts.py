@@ -40,10 +40,10 @@ def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[st
     """
     if not isinstance(text, str) or not text:
         return plain(text)
-    part, left = truncated_text(text, _TEXT_BYTES)
+    part, omitted = truncated_text(text, _TEXT_BYTES)
     ids, places = tokenizer.placed(part)
     most = how.max_length or len(ids)
-    return _token_preview(part, places, np.ones(len(ids), bool), [], most, left)
+    return _token_preview(part, places, np.ones(len(ids), bool), [], most, omitted)
 
 
 def chat(
@@ -68,9 +68,9 @@ def chat(
         try:
             return _chat_preview(messages, how, tokenizer)
         except (ValueError, UsageError) as error:  # the template is missing or refuses the chat
-            made = _untokenized_chat(messages, spec)
-            return made | {
-                "about": f"{made['about']} No chat template renders it: "
+            preview = _untokenized_chat(messages, spec)
+            return preview | {
+                "about": f"{preview['about']} No chat template renders it: "
                 f"{truncated_text(str(error), 200)[0]}"
             }
     return _untokenized_chat(messages, spec)
@@ -99,30 +99,37 @@ def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) ->
 def _chat_preview(
     messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    text, left = truncated_text(tokenizer.chat(messages), _TEXT_BYTES)
+    text, omitted = truncated_text(tokenizer.chat(messages), _TEXT_BYTES)
     ids, places = tokenizer.placed(text)
     start, end = tokenizer.encode([how.start, how.end], around=False)
     most = how.max_length or len(ids)
     trained = np.zeros(len(ids), bool)
     for first, stop in spans(ids[:most], start, end):
         trained[first:stop] = True
-    return _token_preview(text, places, trained, list(_content_spans(text, messages)), most, left)
+    return _token_preview(
+        text, places, trained, list(_content_spans(text, messages)), most, omitted
+    )
 
 
 def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
     """Yield the spans of the messages' contents in a text; the rest comes from the template."""
-    at = 0
+    position = 0
     for message in messages:
         content = message.get("content")
-        wanted = content.strip() if isinstance(content, str) else ""
-        found = text.find(wanted, at) if wanted else -1
-        if found >= 0:
-            yield found, found + len(wanted)
-            at = found + len(wanted)
+        content_text = content.strip() if isinstance(content, str) else ""
+        start = text.find(content_text, position) if content_text else -1
+        if start >= 0:
+            yield start, start + len(content_text)
+            position = start + len(content_text)
 
 
 def _token_preview(
-    text: str, places: Array, trained: Array, contents: list[tuple[int, int]], most: int, left: int
+    text: str,
+    places: Array,
+    trained: Array,
+    contents: list[tuple[int, int]],
+    most: int,
+    omitted: int,
 ) -> dict[str, Any]:
     """Return the preview of a tokenized text.
 
@@ -141,12 +148,12 @@ def _token_preview(
         end = int(places[stop, 0]) if stop < len(places) else len(text)
         segments.append(_segment(str(kinds[first]), text[begin:end], tokens=stop - first))
     count = int(np.count_nonzero(trained[:most]))
-    said = f"{len(places):,} tokens, {count:,} of them trained on"
+    summary = f"{len(places):,} tokens, {count:,} of them trained on"
     if len(places) > most:
-        said += f"; {len(places) - most:,} behind the model's {most:,} are cut off"
-    if left:
-        said += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
-    return _text_preview(segments, said)
+        summary += f"; {len(places) - most:,} behind the model's {most:,} are cut off"
+    if omitted:
+        summary += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
+    return _text_preview(segments, summary)
 
 
 def tokens(
@@ -180,24 +187,26 @@ def tokens(
         )
         raise NotDrawableError(msg)
     kinds = np.full(len(values), "plain", dtype="<U10")
-    said = f"{len(values):,} tokens"
+    summary = f"{len(values):,} tokens"
     if (
         isinstance(labels, np.ndarray)
         and labels.shape == values.shape
         and labels.dtype.kind in "iu"
     ):
-        kept = ~np.isin(labels, list(ignored) or [_IGNORED])
+        supervised = ~np.isin(labels, list(ignored) or [_IGNORED])
         if shift:
-            kept = np.concatenate([[False], kept[:-1]])
-        kinds = np.where(kept, "supervised", "masked").astype("<U10")
-        said += f", {int(kept.sum()):,} of them trained on"
+            supervised = np.concatenate([[False], supervised[:-1]])
+        kinds = np.where(supervised, "supervised", "masked").astype("<U10")
+        summary += f", {int(supervised.sum()):,} of them trained on"
     if pad is not None and len(values):
-        behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
+        padding_count = (
+            len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
+        )
         # padding that is trained on stays "supervised", as it is the fault to show
-        trained = kinds[len(values) - behind :] == "supervised"
-        kinds[len(values) - behind :][~trained] = "padding"
-        said += f", {behind:,} padding" if behind else ""
-        said += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
+        trained = kinds[len(values) - padding_count :] == "supervised"
+        kinds[len(values) - padding_count :][~trained] = "padding"
+        summary += f", {padding_count:,} padding" if padding_count else ""
+        summary += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
     show = decode or (lambda part: " ".join(map(str, part.tolist())))
     runs = _runs(kinds)
     segments = []
@@ -206,17 +215,17 @@ def tokens(
         segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
         # count at least one character for each token that is not decoded
         segments.append(segment | {"left_out": segment["left_out"] + stop - end})
-    return _text_preview(segments, said, len(runs))
+    return _text_preview(segments, summary, len(runs))
 
 
 def decoded(tokenizer: Tokenizer, ids: Array) -> str:
     """Return the text of ids; ids outside the vocabulary are shown as numbers."""
-    known = (ids >= 0) & (ids < tokenizer.size)
+    in_vocabulary = (ids >= 0) & (ids < tokenizer.size)
     return "".join(
         tokenizer.decode(ids[a:b])
-        if known[a]
+        if in_vocabulary[a]
         else "".join(f"[no token {number}]" for number in ids[a:b].tolist())
-        for a, b in _runs(known)
+        for a, b in _runs(in_vocabulary)
     )
 
 
@@ -227,12 +236,12 @@ def _runs(kinds: Array) -> list[tuple[int, int]]:
 
 
 def _segment(kind: str, text: str, who: str = "", tokens: int | None = None) -> dict[str, Any]:
-    kept, left = truncated_text(text, LETTERS)
-    return {"is": kind, "text": kept, "left_out": left, "who": who, "tokens": tokens}
+    shown_text, omitted = truncated_text(text, LETTERS)
+    return {"is": kind, "text": shown_text, "left_out": omitted, "who": who, "tokens": tokens}
 
 
 def _text_preview(
-    segments: list[dict[str, Any]], said: str, count: int | None = None
+    segments: list[dict[str, Any]], summary: str, count: int | None = None
 ) -> dict[str, Any]:
     if not any(segment["text"] for segment in segments):
         msg = "is empty"
@@ -242,5 +251,5 @@ def _text_preview(
         "kind": "text",
         "segments": segments[:SEGMENTS],
         "more": more,
-        "about": f"Text: {said}" + (f"; {more:,} more segments are not shown." if more else "."),
+        "about": f"Text: {summary}" + (f"; {more:,} more segments are not shown." if more else "."),
     }

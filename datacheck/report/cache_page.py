@@ -89,22 +89,25 @@ def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
         it can be read.
     """
     problems = verify(place, depth)
-    said: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     try:
         cache = open_cache(place)
-        known = provenance(cache)
-        said = _cache_contents(cache, known)
-        said["previews"], damage = _previews(
-            cache, known, said["unserved"], min(_PICTURE_BYTES, _PAGE_BYTES - size_of(said))
+        cache_provenance = provenance(cache)
+        contents = _cache_contents(cache, cache_provenance)
+        contents["previews"], damage = _previews(
+            cache,
+            cache_provenance,
+            contents["unserved"],
+            min(_PICTURE_BYTES, _PAGE_BYTES - size_of(contents)),
         )
         problems = problems or [Problem("", str(error)) for error in damage]
     except CorruptionError as error:
         problems = problems or [Problem("", str(error))]
-    shown = items_within(map(_problem_json, problems), _CACHE_BUDGET["problems"])
+    shown_problems = items_within(map(_problem_json, problems), _CACHE_BUDGET["problems"])
     checked = {
         "depth": depth,
         "when": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        "problems": shown,
+        "problems": shown_problems,
         "all_problems": len(problems),
     }
     return {
@@ -112,7 +115,7 @@ def cache_summary(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
         "quoted": shortened(shlex.quote(str(place)), _PATH),
         "checked": checked,
         "cache": None,
-    } | said
+    } | contents
 
 
 def _problem_json(problem: Problem) -> dict[str, str]:
@@ -124,19 +127,20 @@ def _problem_json(problem: Problem) -> dict[str, str]:
     }
 
 
-def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
+def _cache_contents(cache: Cache, cache_provenance: Provenance) -> dict[str, Any]:
     """Return the data of an opened cache.
 
     Raises:
         CorruptionError: a part that it reads is damaged.
     """
-    before = cache_to_compare(cache)
+    other_cache = cache_to_compare(cache)
     root = cache.root
     rows = {dim: _rows(cache, dim) for dim in {spec.dim for spec in cache.fields.values()}}
     all_fields = [
-        _field(cache, name, known, *rows[spec.dim]) for name, spec in cache.fields.items()
+        _field(cache, name, cache_provenance, *rows[spec.dim])
+        for name, spec in cache.fields.items()
     ]
-    shards = _shards(cache, before)
+    shards = _shards(cache, other_cache)
     texts = {
         name: shortened(getattr(root, name), _TEXT)
         for name in ("pipeline", "schema", "split", "key")
@@ -154,8 +158,8 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
         "compression": shortened(cache.compression, _TEXT),
         "files": len(cache.manifest.files),
         "bytes": sum(size for size, _ in cache.manifest.files.values()),
-        "stored": sum(one["stored"] for one in all_fields),
-        "raw": sum(one["raw"] for one in all_fields),
+        "stored": sum(field["stored"] for field in all_fields),
+        "raw": sum(field["raw"] for field in all_fields),
     }
     return {
         "cache": summary,
@@ -163,9 +167,9 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
         "all_fields": len(all_fields),
         "shards": items_within(shards[:_ROWS], _CACHE_BUDGET["shards"]),
         "strip": list(_shard_cells(shards)),
-        "unserved": codes(cache, known.build.get("not_made")),
-        "provenance": _provenance(known),
-        "changed": changes(cache, before),
+        "unserved": codes(cache, cache_provenance.build.get("not_made")),
+        "provenance": _provenance(cache_provenance),
+        "changed": changes(cache, other_cache),
     }
 
 
@@ -173,7 +177,7 @@ def _cache_contents(cache: Cache, known: Provenance) -> dict[str, Any]:
 
 
 def _field(
-    cache: Cache, name: str, known: Provenance, rows: int, of_samples: list[int] | None
+    cache: Cache, name: str, cache_provenance: Provenance, rows: int, of_samples: list[int] | None
 ) -> dict[str, Any]:
     spec = cache.fields[name]
     stored = sum(cache.manifest.files[file][0] for file in cache.shard_files(name))
@@ -186,7 +190,7 @@ def _field(
     return {
         "name": shortened(name, _TEXT),
         "dtype": spec.dtype if spec.kind == "array" else spec.kind,
-        "shape": shortened(_shape(spec, _declared_axes(known, name)), _TEXT),
+        "shape": shortened(_shape(spec, _declared_axes(cache_provenance, name)), _TEXT),
         "about": shortened(", ".join(f"{key} {value}" for key, value in words), _TEXT),
         "present": None if present is None else int(present.sum()),
         "stored": stored,
@@ -195,10 +199,10 @@ def _field(
     }
 
 
-def _declared_axes(known: Provenance, name: str) -> list[Any]:
+def _declared_axes(cache_provenance: Provenance, name: str) -> list[Any]:
     """Return the axes of a field as the schema names them; [] if it does not."""
     try:
-        return list(known.said["schema"]["fields"][name]["shape"])
+        return list(cache_provenance.said["schema"]["fields"][name]["shape"])
     except (LookupError, TypeError):  # a field added by a transform
         return []
 
@@ -248,19 +252,21 @@ def _shards(cache: Cache, before: ComparedCache | None) -> list[list[Any]]:
     starts = np.arange(0, samples, k)
     valid = np.add.reduceat(cache.usable.astype(np.int64), starts).tolist() if samples else []
     sizes = np.zeros(len(starts), np.int64)
-    there = np.ones(len(starts), bool)
+    unchanged = np.ones(len(starts), bool)
     for name, names in ((name, cache.shard_files(name)) for name in cache.fields):
         if len(names) != len(starts):
-            there[:] = False
+            unchanged[:] = False
             continue
         sizes += np.array([files[file][0] for file in names], np.int64)
         if before is not None:
             same = before.digests(name)
-            there &= np.array([files[file][1] in same for file in names], bool)
-    known = [None] * len(starts) if before is None else there.tolist()
-    rows = zip(range(len(starts)), starts.tolist(), valid, sizes.tolist(), known, strict=True)
+            unchanged &= np.array([files[file][1] in same for file in names], bool)
+    unchanged_values = [None] * len(starts) if before is None else unchanged.tolist()
+    rows = zip(
+        range(len(starts)), starts.tolist(), valid, sizes.tolist(), unchanged_values, strict=True
+    )
     return [
-        [g, first, min(samples, first + k), good, size, same] for g, first, good, size, same in rows
+        [g, start, min(samples, start + k), good, size, same] for g, start, good, size, same in rows
     ]
 
 
@@ -271,17 +277,22 @@ def _shard_cells(shards: list[list[Any]]) -> Iterator[list[Any]]:
     """
     per = max(1, -(-len(shards) // _STRIP))
     for first in range(0, len(shards), per):
-        some = shards[first : first + per]
-        samples = sum(stop - start for _, start, stop, *_ in some)
-        unfit = samples - sum(row[3] for row in some)
-        yield [first, first + len(some) - 1, unfit / samples, sum(row[5] is True for row in some)]
+        cell_shards = shards[first : first + per]
+        samples = sum(stop - start for _, start, stop, *_ in cell_shards)
+        unfit = samples - sum(row[3] for row in cell_shards)
+        yield [
+            first,
+            first + len(cell_shards) - 1,
+            unfit / samples,
+            sum(row[5] is True for row in cell_shards),
+        ]
 
 
 # ---------------------------------------------------------------------------------------- pictures
 
 
 def _previews(
-    cache: Cache, known: Provenance, unserved: Mapping[str, Any], room: int
+    cache: Cache, cache_provenance: Provenance, unserved: Mapping[str, Any], room: int
 ) -> tuple[dict[str, Any] | None, list[CorruptionError]]:
     """Return pictures of some served samples, and the damage found in them.
 
@@ -292,47 +303,47 @@ def _previews(
     others = [
         row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None
     ]
-    instead = list(dict.fromkeys(others))[:_MAX_PICTURED]
-    numbers = list(dict.fromkeys([*valid, *instead]))
+    substitutes = list(dict.fromkeys(others))[:_MAX_PICTURED]
+    numbers = list(dict.fromkeys([*valid, *substitutes]))
     if not numbers:
         return None, []
-    drawn, said, damage = samples_of_cache(cache, known.said.get("schema"), numbers)
+    drawn, omissions, damage = samples_of_cache(cache, cache_provenance.said.get("schema"), numbers)
     samples = [
-        one | {"key": shortened(one["key"], _TEXT), "why": shortened(one["why"], _TEXT)}
-        for one in drawn
+        sample | {"key": shortened(sample["key"], _TEXT), "why": shortened(sample["why"], _TEXT)}
+        for sample in drawn
     ]
-    at = {number: place for place, number in enumerate(numbers)}
+    positions = {number: place for place, number in enumerate(numbers)}
     rows = {
-        "valid": [at[number] for number in valid],
-        "instead": [at[number] for number in instead],
+        "valid": [positions[number] for number in valid],
+        "instead": [positions[number] for number in substitutes],
     }
     return pictures_within(
-        {"samples": samples, "findings": rows, "left_out": said}, room, size_of
+        {"samples": samples, "findings": rows, "left_out": omissions}, room, size_of
     ), damage
 
 
 # -------------------------------------------------------------------------------------- provenance
 
 
-def _provenance(known: Provenance) -> dict[str, Any]:
-    said = known.said
-    steps = [_step(step) for step in known.transforms]
+def _provenance(cache_provenance: Provenance) -> dict[str, Any]:
+    inputs = cache_provenance.said
+    steps = [_step(step) for step in cache_provenance.transforms]
     return {
         "build": {
-            name: shortened(str(known.build[name]), _TEXT)
+            name: shortened(str(cache_provenance.build[name]), _TEXT)
             for name in _ENVIRONMENT
-            if name in known.build
+            if name in cache_provenance.build
         },
-        "recipe": shortened(known.recipe, _TEXT),
-        "files": known.files,
-        "nbytes": known.nbytes,
-        "sources": shortened(str(said.get("sources", "")), _TEXT),
-        "values": shortened(str(said.get("values", "")), _TEXT),
-        "codec": shortened(str(said.get("codec", "")), _TEXT),
+        "recipe": shortened(cache_provenance.recipe, _TEXT),
+        "files": cache_provenance.files,
+        "nbytes": cache_provenance.nbytes,
+        "sources": shortened(str(inputs.get("sources", "")), _TEXT),
+        "values": shortened(str(inputs.get("values", "")), _TEXT),
+        "codec": shortened(str(inputs.get("codec", "")), _TEXT),
         "steps": items_within(steps, _CACHE_BUDGET["steps"]),
         "all_steps": len(steps),
         "schema": shortened(
-            json.dumps(said.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA
+            json.dumps(inputs.get("schema", {}), indent=1, ensure_ascii=False), _SCHEMA
         ),
     }
 
@@ -404,8 +415,11 @@ def cache_to_compare(cache: Cache) -> ComparedCache | None:
                 other = open_cache(path)
             except DatacheckError:
                 continue
-            one, two = other.root, cache.root
-            if one.key != two.key and (one.pipeline, one.split) == (two.pipeline, two.split):
+            other_root, own_root = other.root, cache.root
+            if other_root.key != own_root.key and (other_root.pipeline, other_root.split) == (
+                own_root.pipeline,
+                own_root.split,
+            ):
                 return ComparedCache(other, before)
     return None
 
@@ -422,23 +436,23 @@ def changes(cache: Cache, other: ComparedCache | None) -> dict[str, Any] | None:
     """
     if other is None:
         return None
-    said: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "before": other.before,
         "path": shortened(_display_path(other.cache), _CHANGE_TEXT),
     }
-    first, second = (other.cache, cache) if other.before else (cache, other.cache)
+    older, newer = (other.cache, cache) if other.before else (cache, other.cache)
     try:
-        return said | {
-            "pair": [_cache_counts(one) for one in (first, second)],
-            "alike": same_digest_scheme(first, second),
+        return summary | {
+            "pair": [_cache_counts(compared_cache) for compared_cache in (older, newer)],
+            "alike": same_digest_scheme(older, newer),
             "read": _MAX_COMPARED_BYTES,
-            **_changed_parts(first, second),
-            **_diff_json(diff(first, second, most=_MAX_COMPARED_BYTES)),
+            **_changed_parts(older, newer),
+            **_diff_json(diff(older, newer, most=_MAX_COMPARED_BYTES)),
         }
     except DatacheckError as error:
         if isinstance(error, CorruptionError) and str(error).startswith(f"{cache.path}: "):
             raise  # the damage is in the page's own cache
-        return said | {"failed": shortened(str(error), _CHANGE_TEXT)}
+        return summary | {"failed": shortened(str(error), _CHANGE_TEXT)}
 
 
 def _display_path(cache: Cache) -> str:
@@ -456,31 +470,31 @@ def _cache_counts(cache: Cache) -> dict[str, Any]:
     }
 
 
-def _changed_parts(first: Cache, second: Cache) -> dict[str, Any]:
-    found = [
+def _changed_parts(older: Cache, newer: Cache) -> dict[str, Any]:
+    rows = [
         [
-            shortened(d.where, _CHANGE_TEXT),
-            shortened(d.before, _CHANGE_TEXT),
-            shortened(d.now, _CHANGE_TEXT),
+            shortened(difference.where, _CHANGE_TEXT),
+            shortened(difference.before, _CHANGE_TEXT),
+            shortened(difference.now, _CHANGE_TEXT),
         ]
-        for d in compare_caches(second.path, first.path)
+        for difference in compare_caches(newer.path, older.path)
     ]
-    return {"parts": items_within(found, _CHANGE_BUDGET["parts"]), "all_parts": len(found)}
+    return {"parts": items_within(rows, _CHANGE_BUDGET["parts"]), "all_parts": len(rows)}
 
 
-def _diff_json(found: Diff) -> dict[str, Any]:
+def _diff_json(cache_diff: Diff) -> dict[str, Any]:
     fields = [
         [shortened(text or "none", _CHANGE_TEXT) for text in (name, *pair)]
-        for name, pair in found.fields.items()
+        for name, pair in cache_diff.fields.items()
     ]
     return {
         "fields": items_within(fields, _CHANGE_BUDGET["fields"]),
         "all_fields": len(fields),
-        "unread": found.unread,
-        "added": _first_rows(found.added, lambda key: [key]),
-        "removed": _first_rows(found.removed, lambda key: [key]),
-        "changed": _first_rows(found.changed.items(), _change_row),
-        "verdicts": _first_rows(found.verdicts.items(), _verdict_row),
+        "unread": cache_diff.unread,
+        "added": _first_rows(cache_diff.added, lambda key: [key]),
+        "removed": _first_rows(cache_diff.removed, lambda key: [key]),
+        "changed": _first_rows(cache_diff.changed.items(), _change_row),
+        "verdicts": _first_rows(cache_diff.verdicts.items(), _verdict_row),
     }
 
 
@@ -527,35 +541,37 @@ def codes(cache: Cache, not_made: Any) -> dict[str, Any]:
     """
     numbers = np.flatnonzero(~cache.usable)
     made = cache.made
-    found = cache.findings()
+    found_codes = cache.findings()
     keys = cache.keys(numbers)
     of_code: dict[str, list[int]] = {}
     for place, key in enumerate(keys):
-        for code in found.get(key) or [""]:
+        for code in found_codes.get(key) or [""]:
             of_code.setdefault(code, []).append(place)
     ordered = sorted(of_code.items(), key=lambda item: (-len(item[1]), item[0]))
     chosen = sorted(
         {place for _, places in ordered[:_MAX_CODES] for place in places[:_SAMPLES_PER_CODE]}
     )
-    instead, why = _substitutes(cache, numbers[chosen])
+    substitutes, why = _substitutes(cache, numbers[chosen])
     reasons = not_made if isinstance(not_made, Mapping) else {}
     rows = {
         place: [
             int(numbers[place]),
             shortened(keys[place], _SERVED_KEY),
             bool(made[numbers[place]]),
-            shortened(" ".join(found.get(keys[place], [])), _SERVED_KEY),
+            shortened(" ".join(found_codes.get(keys[place], [])), _SERVED_KEY),
             shortened(str(reasons.get(keys[place], "")), _SERVED_KEY),
-            other,
+            substitute,
         ]
-        for place, other in zip(chosen, instead, strict=True)
+        for place, substitute in zip(chosen, substitutes, strict=True)
     }
-    known = catalogue()
+    known_rules = catalogue()
     groups = (
         {
             "code": shortened(code, _SERVED_KEY),
-            "name": known[code].name if code in known else _CACHE_CODE_NAMES.get(code, ""),
-            "rule": code in known,
+            "name": known_rules[code].name
+            if code in known_rules
+            else _CACHE_CODE_NAMES.get(code, ""),
+            "rule": code in known_rules,
             "samples": len(places),
             "rows": [rows[place] for place in places[:_SAMPLES_PER_CODE]],
         }
@@ -577,18 +593,20 @@ def _substitutes(cache: Cache, numbers: Array) -> tuple[list[Any], str]:
     if not len(numbers):
         return nothing, ""
     try:
-        index, first, has = _windows(cache, numbers)
+        index, first_items, has_item = _windows(cache, numbers)
         items = Items(cache.usable, "resample", _SEED, index)
     except (UsageError, TypeError) as error:  # no sample is valid, or no episode fits a window
         return nothing, shortened(str(error), _SERVED_KEY)
-    served = items.substituted(first[has], _EPOCH)
+    served = items.substituted(first_items[has_item], _EPOCH)
     samples = items.samples(served)
     steps: Iterable[int | None] = (
         [None] * len(served) if index is None else items.steps(served)[0].tolist()
     )
     rows = zip(samples.tolist(), cache.keys(samples), steps, strict=True)
-    found = iter([[number, shortened(key, _SERVED_KEY), step] for number, key, step in rows])
-    return [next(found) if there else None for there in has.tolist()], ""
+    substitutes = iter([[number, shortened(key, _SERVED_KEY), step] for number, key, step in rows])
+    return [
+        next(substitutes) if has_substitute else None for has_substitute in has_item.tolist()
+    ], ""
 
 
 def _windows(cache: Cache, numbers: Array) -> tuple[WindowIndex | None, Array, Array]:
@@ -598,5 +616,5 @@ def _windows(cache: Cache, numbers: Array) -> tuple[WindowIndex | None, Array, A
     windows = Windows.of(cache.root.windows)
     lengths = cache.lengths(windows.dim)
     counts = windows.counts(lengths)
-    first = np.cumsum(counts) - counts
-    return WindowIndex(windows, lengths, cache.usable), first[numbers], counts[numbers] > 0
+    first_items = np.cumsum(counts) - counts
+    return WindowIndex(windows, lengths, cache.usable), first_items[numbers], counts[numbers] > 0

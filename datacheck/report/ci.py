@@ -72,39 +72,41 @@ def outcomes(said: Mapping[str, Any]) -> Iterator[RuleOutcome]:
         said: ``datacheck.result/1``.
     """
     for code, rule in said["rules"].items():
-        found = [finding for finding in said["findings"] if finding["rule"] == code]
+        findings = [finding for finding in said["findings"] if finding["rule"] == code]
         crashes = [crash for crash in said["crashes"] if crash["rule"] == code]
-        yield _outcome(said, code, rule, found, crashes)
+        yield _outcome(said, code, rule, findings, crashes)
     readers = [crash for crash in said["crashes"] if crash["rule"] not in said["rules"]]
     if readers:
         yield _outcome(said, "reader", {"name": "", "status": Verdict.CRASH}, [], readers)
 
 
 def _outcome(
-    said: Mapping[str, Any],
+    result: Mapping[str, Any],
     code: str,
     rule: Mapping[str, Any],
-    found: Sequence[Mapping[str, Any]],
+    findings: Sequence[Mapping[str, Any]],
     crashes: Sequence[Mapping[str, str]],
 ) -> RuleOutcome:
     head = clean(code), clean(rule["name"])
-    text = "\n\n".join("\n".join(finding_lines(finding)) for finding in found)
-    counting = _FAILING_SEVERITIES[said["run"]["fail_on"]]
-    counted = [finding for finding in found if finding["severity"] in counting]
+    text = "\n\n".join("\n".join(finding_lines(finding)) for finding in findings)
+    counting = _FAILING_SEVERITIES[result["run"]["fail_on"]]
+    counted = [finding for finding in findings if finding["severity"] in counting]
     if crashes or rule["status"] == Verdict.CRASH:
-        last = clean("; ".join(last_line(crash["traceback"]) for crash in crashes)) or "crashed"
+        crash_message = (
+            clean("; ".join(last_line(crash["traceback"]) for crash in crashes)) or "crashed"
+        )
         trace = "\n".join(line for crash in crashes for line in _traceback(crash))
-        return RuleOutcome(*head, "error", "crash", last, text, trace)
+        return RuleOutcome(*head, "error", "crash", crash_message, text, trace)
     if counted:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
         return RuleOutcome(
             *head, "failed", counted[0]["severity"], clean(counted[0]["message"]) + more, text
         )
     if (
         rule["status"] == Verdict.FAIL
-        and not found
+        and not findings
         and rule["severity"] in counting
-        and "left_out" in said
+        and "left_out" in result
     ):
         # result.json holds only the worst of very many findings; this rule's are not among them
         return RuleOutcome(*head, "failed", rule["severity"], _LEFT_OUT)
@@ -148,22 +150,22 @@ def commands(said: Mapping[str, Any]) -> str:
         lines[kind].append(
             _command(kind, finding_title(finding), "\n".join(finding_lines(finding)[1:]))
         )
-    beyond = {kind: max(0, len(found) - MAX_ANNOTATIONS) for kind, found in lines.items()}
+    beyond = {kind: max(0, len(kind_lines) - MAX_ANNOTATIONS) for kind, kind_lines in lines.items()}
     beyond["notice"] += sum(
         said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes")
     )
     if any(beyond.values()):
-        shown = lines["notice"][: MAX_ANNOTATIONS - 1]
-        count = sum(beyond.values()) + len(lines["notice"][:MAX_ANNOTATIONS]) - len(shown)
+        notices = lines["notice"][: MAX_ANNOTATIONS - 1]
+        count = sum(beyond.values()) + len(lines["notice"][:MAX_ANNOTATIONS]) - len(notices)
         more = f"{count:,} more in the job's summary and in result.json"
-        lines["notice"] = [*shown, _command("notice", "datacheck", more)]
-    return "".join(line for found in lines.values() for line in found[:MAX_ANNOTATIONS])
+        lines["notice"] = [*notices, _command("notice", "datacheck", more)]
+    return "".join(line for kind_lines in lines.values() for line in kind_lines[:MAX_ANNOTATIONS])
 
 
 def _command(kind: str, title: str, message: str) -> str:
-    said = clean(title)
-    said = said if len(said) <= _TITLE else f"{said[: _TITLE - 2]} …"
-    name = _escaped(said).replace(":", "%3A").replace(",", "%2C")
+    short_title = clean(title)
+    short_title = short_title if len(short_title) <= _TITLE else f"{short_title[: _TITLE - 2]} …"
+    name = _escaped(short_title).replace(":", "%3A").replace(",", "%2C")
     return f"::{kind} title={name}::{_escaped(message)}\n"
 
 
@@ -188,38 +190,38 @@ def summary(said: Mapping[str, Any]) -> str:
     if valid == listed:
         fit = dataset_sentence(listed, error_codes(said), said["verdict"]["exit_code"]) or fit
     head = f"### {mark}: {fit}\n\n"
-    told = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
+    count_text = ", ".join(f"{count:,} {_plural(name, count)}" for name, count in counts.items())
     about = [
         ("data", said["dataset"]["root"]),
         ("schema", said["schema"]["name"]),
-        ("findings", told),
+        ("findings", count_text),
     ]
     rows = "".join(
         f"<tr><th>{name}</th><td><code>{_cell(text)}</code></td></tr>\n" for name, text in about
     )
     text = f"{head}<table>\n{rows}</table>\n\n"
-    left = 0
+    omitted = 0
     for block in _blocks(said):
         # a block is included whole or not at all: part of one would leave markup unclosed
-        if left or len((text + block).encode()) > MAX_SUMMARY_BYTES:
-            left += 1
+        if omitted or len((text + block).encode()) > MAX_SUMMARY_BYTES:
+            omitted += 1
         else:
             text += block
-    left += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
-    return text + (f"{left:,} more in result.json\n\n" if left else "")
+    omitted += sum(said.get("left_out", {}).get(name, 0) for name in ("findings", "crashes"))
+    return text + (f"{omitted:,} more in result.json\n\n" if omitted else "")
 
 
-def _blocks(said: Mapping[str, Any]) -> Iterator[str]:
-    for crash in said["crashes"]:
+def _blocks(result: Mapping[str, Any]) -> Iterator[str]:
+    for crash in result["crashes"]:
         lines = [f"on {crash['at']}", *crash["traceback"].strip().splitlines()]
         yield _details(
             f"{crash['rule'] or 'reader'} crashed", "\n".join(_cell(line) for line in lines)
         )
-    for finding in said["findings"]:
+    for finding in result["findings"]:
         title = f"{finding['severity']} {finding_title(finding)}"
         yield _details(title, "\n".join(html.escape(line) for line in finding_lines(finding)[1:]))
-    if said["unchecked"]:
-        yield _details("not looked at", "\n".join(_cell(line) for line in said["unchecked"]))
+    if result["unchecked"]:
+        yield _details("not looked at", "\n".join(_cell(line) for line in result["unchecked"]))
 
 
 def _details(title: str, escaped: str) -> str:
@@ -267,22 +269,22 @@ def junit(said: Mapping[str, Any]) -> bytes:
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()
 
 
-def _properties(said: Mapping[str, Any]) -> dict[str, Any]:
-    samples = said["dataset"]["samples"]
+def _properties(result: Mapping[str, Any]) -> dict[str, Any]:
+    samples = result["dataset"]["samples"]
     return {
-        "version": said["run"]["version"],
-        "schema": said["schema"]["name"],
-        "root": said["dataset"]["root"],
-        "digest": said["dataset"]["digest"],
+        "version": result["run"]["version"],
+        "schema": result["schema"]["name"],
+        "root": result["dataset"]["root"],
+        "digest": result["dataset"]["digest"],
         **{f"samples.{name}": count for name, count in samples.items()},
-        "samples.valid": said["verdict"]["valid"],
+        "samples.valid": result["verdict"]["valid"],
     }
 
 
-def _add_testcase(suite: ET.Element, said: Mapping[str, Any], outcome: RuleOutcome) -> None:
+def _add_testcase(suite: ET.Element, result: Mapping[str, Any], outcome: RuleOutcome) -> None:
     name = f"{outcome.code} {outcome.name}".strip()
     case = ET.SubElement(
-        suite, "testcase", {"name": name, "classname": f"datacheck.{_class_name(said)}"}
+        suite, "testcase", {"name": name, "classname": f"datacheck.{_class_name(result)}"}
     )
     about = {"type": outcome.kind, "message": outcome.message}
     if outcome.state == "failed":
@@ -296,8 +298,8 @@ def _add_testcase(suite: ET.Element, said: Mapping[str, Any], outcome: RuleOutco
         ET.SubElement(case, "system-out").text = outcome.text
 
 
-def _class_name(said: Mapping[str, Any]) -> str:
-    return clean(said["schema"]["name"]).replace(".", "_") or "-"
+def _class_name(result: Mapping[str, Any]) -> str:
+    return clean(result["schema"]["name"]).replace(".", "_") or "-"
 
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -326,14 +328,14 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     """
     codes = {code: number for number, code in enumerate(said["rules"])}
     root = _ArtifactRoot(said["dataset"]["root"], here)
-    found = [*said["findings"], *said.get("suppressed", [])]
+    findings = [*said["findings"], *said.get("suppressed", [])]
     # A finding that a baseline knows in part has two results with the same id: the new part, then
     # the known part.
-    prints = []
-    often = Counter[str]()
-    for name in (_cleaned(finding["id"]) for finding in found):
-        often[name] += 1
-        prints.append(_fingerprints(name, often[name]))
+    fingerprints = []
+    occurrences = Counter[str]()
+    for name in (_cleaned(finding["id"]) for finding in findings):
+        occurrences[name] += 1
+        fingerprints.append(_fingerprints(name, occurrences[name]))
     run = {
         "tool": {
             "driver": {
@@ -348,7 +350,7 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
         "columnKind": "unicodeCodePoints",
         "results": [
             _result(finding, codes, places, root) | {"partialFingerprints": marks}
-            for finding, marks in zip(found, prints, strict=True)
+            for finding, marks in zip(findings, fingerprints, strict=True)
         ],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
@@ -372,12 +374,14 @@ def _cleaned(text: str) -> str:
 # -------------------------------------------------------------------------------------------- rules
 
 
-def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    severity = Severity(said["severity"])
+def _rule(code: str, rule_result: Mapping[str, Any]) -> dict[str, Any]:
+    severity = Severity(rule_result["severity"])
     rule = catalogue().get(code)
-    what = _limited_text(said["name"] if rule is None else rule_pages.first_sentence(rule))
+    description = _limited_text(
+        rule_result["name"] if rule is None else rule_pages.first_sentence(rule)
+    )
     page = (
-        {"text": what}
+        {"text": description}
         if rule is None
         else {
             "text": rule_pages.plain(rule, rule_pages.english(rule)),
@@ -386,25 +390,28 @@ def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
     )
     return {
         "id": _cleaned(code),
-        "name": _limited_text(said["name"], _NAME),
-        "shortDescription": {"text": what},
-        "fullDescription": {"text": what},
+        "name": _limited_text(rule_result["name"], _NAME),
+        "shortDescription": {"text": description},
+        "fullDescription": {"text": description},
         "help": page,
         **(
             {"helpUri": f"{rule_pages.RULE_PAGES}/{code}.md"}
             if rule_pages.RULE_PAGES and rule is not None
             else {}
         ),
-        "defaultConfiguration": {"level": _LEVELS[severity], "enabled": said["status"] != "off"},
+        "defaultConfiguration": {
+            "level": _LEVELS[severity],
+            "enabled": rule_result["status"] != "off",
+        },
         "properties": {
-            "tags": ["data", f"per-{said['level']}"],
+            "tags": ["data", f"per-{rule_result['level']}"],
             "problem.severity": _PROBLEM_SEVERITIES[severity],
-            "status": said["status"],
+            "status": rule_result["status"],
         },
     }
 
 
-def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
+def _invocation(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the invocation object of the scan; crashes become notifications."""
     notes = [
         {
@@ -415,12 +422,12 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
             ),
             **({"associatedRule": {"id": _cleaned(crash["rule"])}} if crash["rule"] else {}),
         }
-        for crash in said["crashes"]
+        for crash in result["crashes"]
     ]
     return {
         "executionSuccessful": not notes,
-        "exitCode": said["verdict"]["exit_code"],
-        "startTimeUtc": _cleaned(said["run"]["started"]),
+        "exitCode": result["verdict"]["exit_code"],
+        "startTimeUtc": _cleaned(result["run"]["started"]),
         **({"toolExecutionNotifications": notes} if notes else {}),
     }
 
@@ -434,8 +441,8 @@ def _result(
     places: Mapping[str, Path],
     root: _ArtifactRoot,
 ) -> dict[str, Any]:
-    first, *others = list(_locations(finding, places, root))
-    known = {
+    main_location, *other_locations = list(_locations(finding, places, root))
+    suppression = {
         "kind": "external",
         "status": "accepted",
         "justification": _limited_text(finding.get("suppressed", "")),
@@ -445,13 +452,17 @@ def _result(
         "ruleIndex": codes[finding["rule"]],
         "level": _LEVELS[Severity(finding["severity"])],
         "message": _message(_result_message(finding)),
-        "locations": [first],
+        "locations": [main_location],
         **(
-            {"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]}
-            if others
+            {
+                "relatedLocations": [
+                    {"id": n, **location} for n, location in enumerate(other_locations, 1)
+                ]
+            }
+            if other_locations
             else {}
         ),
-        **({"suppressions": [known]} if "suppressed" in finding else {}),
+        **({"suppressions": [suppression]} if "suppressed" in finding else {}),
         "properties": {
             "failed": finding["failed"],
             "of": finding["of"],
@@ -477,14 +488,14 @@ def _message(text: str) -> dict[str, str]:
 
 
 def _result_message(finding: Mapping[str, Any]) -> str:
-    where = [*finding["fields"], *([f"split {finding['split']}"] if finding["split"] else [])]
+    scope = [*finding["fields"], *([f"split {finding['split']}"] if finding["split"] else [])]
     count = f" ({finding['failed']:,} of {finding['of']:,} samples)" if finding["failed"] else ""
     cause = (
         f" Cause: {finding['cause']['text']}."
         if finding["cause"] and finding["cause"]["text"]
         else ""
     )
-    head = f"{finding['name']}{' of ' if where else ''}{', '.join(where)}{count}"
+    head = f"{finding['name']}{' of ' if scope else ''}{', '.join(scope)}{count}"
     return (
         f"{_limited_text(head, _TEXT // 4)}: "
         f"{_limited_text(finding['message'], _TEXT // 2)}{cause} {finding['fix']}"
@@ -567,13 +578,13 @@ def badge(said: Mapping[str, Any]) -> dict[str, Any]:
 def is_badge(data: bytes) -> bool:
     """Return whether a file's bytes are a badge, which the next run may replace."""
     try:
-        said = orjson.loads(data)
+        document = orjson.loads(data)
     except ValueError:
         return False
     return (
-        isinstance(said, dict)
-        and said.get("schemaVersion") == 1
-        and said.get("label") == "datacheck"
+        isinstance(document, dict)
+        and document.get("schemaVersion") == 1
+        and document.get("label") == "datacheck"
     )
 
 

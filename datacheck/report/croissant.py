@@ -156,36 +156,39 @@ def _card(
     result: Mapping[str, Any],
     past: PreviousRun,
     schema: Schema,
-    own: Mapping[str, str],
-    beside: Path | None,
+    given_properties: Mapping[str, str],
+    card_folder: Path | None,
 ) -> Card:
     if not past.listing.entries:
         msg = f"{run}: is the scan of a loader, and a card lists files. Scan the files."
         raise UsageError(msg)
-    base = _base_folder(past.listing.root, beside)
+    base = _base_folder(past.listing.root, card_folder)
     head = _path_prefix(past.listing.root, base) or ""
     objects, notes = _file_objects(past.listing, base)
     names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
     fields = schema.fields | {
-        n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)
+        n: s
+        for variant_fields in schema.when.values()
+        for n, s in variant_fields.items()
+        if isinstance(s, FieldSpec)
     }
-    shown = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
+    listed_fields = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
-        **_dataset_properties(result, own),
+        **_dataset_properties(result, given_properties),
         "distribution": [_file_set(suffixes, head), *objects],
         "recordSet": [
-            *_sample_records(shown, suffixes),
+            *_sample_records(listed_fields, suffixes),
             *_split_records(result["dataset"]["splits"]),
         ],
         "additionalProperty": _measured_properties(result),
     }
     return Card(
         orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
-        [name for name in PROPERTIES[2:] if name not in own],
+        [name for name in PROPERTIES[2:] if name not in given_properties],
         notes,
     )
 
@@ -197,7 +200,9 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], PreviousRun, Schema]:
         raise unread(folder, error) from error
 
 
-def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+def _dataset_properties(
+    result: Mapping[str, Any], given_properties: Mapping[str, str]
+) -> dict[str, Any]:
     dataset = result["dataset"]
     verdict = result["verdict"]
     listed = dataset["samples"]["listed"]
@@ -207,11 +212,11 @@ def _dataset_properties(result: Mapping[str, Any], own: Mapping[str, str]) -> di
         f"{verdict['valid']:,} of them fit for training: {verdict['counts']['error']} errors, "
         f"{verdict['counts']['warning']} warnings."
     )
-    of = {"name": dataset["name"], "description": text, **own}
-    named = {name: clean(value) for name, value in of.items() if name != "creator"}
+    properties = {"name": dataset["name"], "description": text, **given_properties}
+    named = {name: clean(value) for name, value in properties.items() if name != "creator"}
     return named | (
-        {"creator": {"@type": "sc:Person", "name": clean(own["creator"])}}
-        if "creator" in own
+        {"creator": {"@type": "sc:Person", "name": clean(given_properties["creator"])}}
+        if "creator" in given_properties
         else {}
     )
 
@@ -246,9 +251,9 @@ def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------------- files
 
 
-def _base_folder(root: Path, beside: Path | None) -> Path:
+def _base_folder(root: Path, card_folder: Path | None) -> Path:
     """Return the folder that file names are relative to."""
-    root, folder = root.resolve(), None if beside is None else beside.resolve()
+    root, folder = root.resolve(), None if card_folder is None else card_folder.resolve()
     return folder if folder is not None and root.is_relative_to(folder) else root
 
 
@@ -278,31 +283,35 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
     # an extra folder may lie in the data folder: list its files once
     named: dict[str, Entry] = {}
     for entry in listing.entries:
-        own = next((own for own in heads if entry.path.startswith(own)), "")
-        head = heads[own] if own else _path_prefix(listing.root, base)
+        root_prefix = next(
+            (root_prefix for root_prefix in heads if entry.path.startswith(root_prefix)), ""
+        )
+        head = heads[root_prefix] if root_prefix else _path_prefix(listing.root, base)
         if head is not None:
-            named.setdefault(head + entry.path.removeprefix(own), entry)
+            named.setdefault(head + entry.path.removeprefix(root_prefix), entry)
     with ThreadPoolExecutor(usable_cpus()) as pool:
         sums = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
-    found = [
+    file_objects = [
         _file_object(name, entry.size, sha)
         for (name, entry), sha in zip(named.items(), sums, strict=True)
         if sha
     ]
-    folders = len(named) - len(found)
+    folders = len(named) - len(file_objects)
     many = (
         f"{folders:,} Zarr folders are not listed by themselves"
         if folders > 1
         else "1 Zarr folder is not listed by itself"
     )
     notes = [f"{many}: a folder has no SHA-256"] if folders else []
-    far = [clean(own[1:-1]) for own, head in heads.items() if head is None]
-    if far:
+    unlisted_roots = [
+        clean(root_prefix[1:-1]) for root_prefix, head in heads.items() if head is None
+    ]
+    if unlisted_roots:
         notes.append(
-            f"files of --root {', '.join(far)} are not listed: put the card into a folder above "
+            f"files of --root {', '.join(unlisted_roots)} are not listed: put the card into a folder above "
             f"all data"
         )
-    return found, notes
+    return file_objects, notes
 
 
 def _file_object(name: str, size: int, sha: str) -> dict[str, Any]:
@@ -324,7 +333,7 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     if place.is_dir():
         return ""
     sha = hashlib.sha256()
-    own = Digester()
+    digester = Digester()
     view = empty([READ_BYTES], "uint8").data
     read = 0
     try:
@@ -333,7 +342,7 @@ def _sha256(listing: Listing, entry: Entry) -> str:
             status = os.fstat(file.fileno())
             while read <= entry.size == status.st_size and (size := file.readinto(view)):
                 sha.update(view[:size])
-                own.update(view[:size])
+                digester.update(view[:size])
                 read += size
     except FileNotFoundError as error:
         msg = f"{clean(str(place), spaces=True)}: is not there any more. Scan again."
@@ -341,9 +350,9 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     except OSError as error:
         msg = f"{clean(str(place), spaces=True)}: {error.strerror}"
         raise StorageError(msg) from error
-    known = entry.digest not in {None, NOT_WHOLE}
+    has_digest = entry.digest not in {None, NOT_WHOLE}
     same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
-    if read != entry.size or (entry.digest != own.hexdigest() if known else not same):
+    if read != entry.size or (entry.digest != digester.hexdigest() if has_digest else not same):
         msg = (
             f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not "
             f"of it. Scan again."
@@ -389,7 +398,7 @@ def _sample_records(
 
 def _field(name: str, spec: FieldSpec, *, tables: bool) -> dict[str, Any]:
     extract = {"column": spec.at or name} if tables else {"fileProperty": "content"}
-    said = [spec.role, spec.unit, spec.frame, "optional" if spec.optional else None]
+    attributes = [spec.role, spec.unit, spec.frame, "optional" if spec.optional else None]
     shape = (
         []
         if spec.shape is None
@@ -399,7 +408,7 @@ def _field(name: str, spec: FieldSpec, *, tables: bool) -> dict[str, Any]:
         "@type": "cr:Field",
         "@id": f"samples/{quote(name)}",
         "name": clean(name, spaces=True),
-        "description": ", ".join(clean(word) for word in said if word) or "no role declared",
+        "description": ", ".join(clean(word) for word in attributes if word) or "no role declared",
         "dataType": _type(spec),
         "source": {"fileSet": {"@id": "samples-files"}, "extract": extract},
         **({"isArray": True, "arrayShape": ",".join(shape)} if shape else {}),
@@ -438,7 +447,7 @@ def _split_records(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str
             ],
             "data": [
                 {"splits/name": clean(name, spaces=True)}
-                | {f"splits/{what}": count for what, count in counts.items()}
+                | {f"splits/{count_name}": count for count_name, count in counts.items()}
                 for name, counts in splits.items()
             ],
         }

@@ -108,27 +108,27 @@ def shown_measures(columns: Iterable[str]) -> dict[str, list[ShownMeasure]]:
     Args:
         columns: names of measured columns, ``field:stat`` or ``:field:stat``.
     """
-    found: dict[str, list[ShownMeasure]] = {}
+    field_measures: dict[str, list[ShownMeasure]] = {}
     names = dict.fromkeys(columns)
     for name in names:
         head, _, stat = name.rpartition(":")
         field = head.removeprefix(":")
-        found.setdefault(field, []).extend(
+        field_measures.setdefault(field, []).extend(
             ShownMeasure(f"{head}:{one}", field, one)
             for one in LABELS
             if _has_columns(one, stat, head, names)
         )
     rank = {stat: place for place, stat in enumerate(LABELS)}
     return {
-        f: sorted(some, key=lambda one: (rank[one.stat], one.column))
-        for f, some in found.items()
-        if some
+        f: sorted(measures, key=lambda one: (rank[one.stat], one.column))
+        for f, measures in field_measures.items()
+        if measures
     }
 
 
-def _has_columns(one: str, stat: str, head: str, names: Container[str]) -> bool:
-    part, _, whole = one.partition("/")
-    return part == stat and (not whole or f"{head}:{whole}" in names)
+def _has_columns(shown_stat: str, stat: str, head: str, names: Container[str]) -> bool:
+    numerator, _, denominator = shown_stat.partition("/")
+    return numerator == stat and (not denominator or f"{head}:{denominator}" in names)
 
 
 def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | None:
@@ -137,19 +137,31 @@ def measured_column(columns: Mapping[str, Measured], name: str) -> Measured | No
     A ratio has values where the denominator is not 0.
     """
     head, _, stat = name.rpartition(":")
-    part, _, whole = stat.partition("/")
-    if stat not in LABELS or not whole:
+    numerator, _, denominator = stat.partition("/")
+    if stat not in LABELS or not denominator:
         return columns.get(name)
-    few = columns.get(f"{head}:{part}")
-    all_ = columns.get(f"{head}:{whole}")
-    if few is None or all_ is None or {few.values.dtype.kind, all_.values.dtype.kind} - set("biuf"):
+    numerator_column = columns.get(f"{head}:{numerator}")
+    denominator_column = columns.get(f"{head}:{denominator}")
+    if (
+        numerator_column is None
+        or denominator_column is None
+        or {numerator_column.values.dtype.kind, denominator_column.values.dtype.kind} - set("biuf")
+    ):
         return None
-    if few.values.ndim != 1 or all_.values.ndim != 1:
+    if numerator_column.values.ndim != 1 or denominator_column.values.ndim != 1:
         return None
-    known = few.present & all_.present & (all_.values > 0)
+    has_ratio = (
+        numerator_column.present & denominator_column.present & (denominator_column.values > 0)
+    )
     return Measured(
-        np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known, dtype=np.float64),
-        known,
+        np.divide(
+            numerator_column.values,
+            denominator_column.values,
+            out=np.zeros(len(has_ratio)),
+            where=has_ratio,
+            dtype=np.float64,
+        ),
+        has_ratio,
     )
 
 
@@ -171,36 +183,36 @@ def band(schema: Schema, one: ShownMeasure) -> list[float | None] | None:
     least, most = _count_limits(schema, spec, one)
     if least is not None or most is not None:
         return [least, most]
-    wanted: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
+    limits: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
     if one.stat in {"box", "bone"} and (one.stat == "bone") != (spec.role == "joints"):
-        wanted = None  # the size of joints is that of their bones
+        limits = None  # the size of joints is that of their bones
     if schema.episode is not None and is_episode_length(schema, one):
-        wanted = schema.episode.length
-    return None if wanted is None else [wanted.low, wanted.high]
+        limits = schema.episode.length
+    return None if limits is None else [limits.low, limits.high]
 
 
 def _count_limits(
-    schema: Schema, spec: FieldSpec, one: ShownMeasure
+    schema: Schema, spec: FieldSpec, measure: ShownMeasure
 ) -> tuple[float | None, float | None]:
     """Return the limits of counts, quaternion lengths and time steps; None for an open end."""
     least: float | None = None
     most: float | None = None
-    if one.stat == "tokens" and schema.tokenizer is not None:
+    if measure.stat == "tokens" and schema.tokenizer is not None:
         most = schema.tokenizer.max_length
-    elif one.stat == "trained":
+    elif measure.stat == "trained":
         least = spec.min_trained_tokens
-    elif one.stat == "dims" and spec.role == "points":
+    elif measure.stat == "dims" and spec.role == "points":
         least = spec.min_points
-    elif one.stat == "largest":
+    elif measure.stat == "largest":
         least = dict(loader_steps(schema)).get("min_points")
-    elif one.stat in {"shortest", "longest"}:
-        off = option(schema, bad_rotation, "off")
-        least = 1 - off
-        most = 1 + off
-    elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
-        off = option(schema, fps_mismatch, "tolerance")
+    elif measure.stat in {"shortest", "longest"}:
+        tolerance = option(schema, bad_rotation, "off")
+        least = 1 - tolerance
+        most = 1 + tolerance
+    elif measure.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
+        tolerance = option(schema, fps_mismatch, "tolerance")
         seconds = 1 / schema.episode.fps / factor(spec.unit or "s")
-        least, most = (seconds / end if end > 0 else None for end in (1 + off, 1 - off))
+        least, most = (seconds / end if end > 0 else None for end in (1 + tolerance, 1 - tolerance))
     return _finite_end(least), _finite_end(most)
 
 
@@ -213,19 +225,19 @@ def common_schema(schema: Schema) -> Schema:
 
     Such properties do not hold for all splits together.
     """
-    every = variants(schema)
-    none = FieldSpec()
+    all_variants = variants(schema)
+    default_spec = FieldSpec()
     fields = dict(schema.fields)
     for name, spec in schema.fields.items():
-        others = [one.spec(name) for one in every[1:]]
-        apart = [
+        others = [variant.spec(name) for variant in all_variants[1:]]
+        differing_keys = [
             key
             for key in FieldSpec.model_fields
-            if any(getattr(o, key) != getattr(spec, key) for o in others)
+            if any(getattr(other, key) != getattr(spec, key) for other in others)
         ]
-        if apart:
+        if differing_keys:
             fields[name] = spec.model_copy(
-                update={key: getattr(none, key) for key in apart if key != "role"}
+                update={key: getattr(default_spec, key) for key in differing_keys if key != "role"}
             )
     return schema.model_copy(update={"fields": fields})
 
@@ -240,10 +252,14 @@ def alternative_units(schema: Schema, one: ShownMeasure) -> list[tuple[str, floa
 
     If a field is stored in that unit, its numbers are those in the declared unit times the factor.
     """
-    own = LENGTH.get(schema.spec(one.field).unit or "")
-    if own is None or one.stat not in _UNIT_STATS:
+    own_factor = LENGTH.get(schema.spec(one.field).unit or "")
+    if own_factor is None or one.stat not in _UNIT_STATS:
         return []
-    return [(name, own / other) for name, other in LENGTH.items() if other != own]
+    return [
+        (name, own_factor / other_factor)
+        for name, other_factor in LENGTH.items()
+        if other_factor != own_factor
+    ]
 
 
 def is_episode_length(schema: Schema, one: ShownMeasure) -> bool:
@@ -329,9 +345,11 @@ def fields(
         [*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]
     ):
         spec = schema.spec(name)
-        known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
+        present_rows = (
+            table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
+        )
         drawn = _field_measures(table, schema, measures.get(name, []), groups)
-        if spec.absent or (known is None and not drawn and name not in schema.fields):
+        if spec.absent or (present_rows is None and not drawn and name not in schema.fields):
             continue
         yield {
             "name": name,
@@ -340,7 +358,7 @@ def fields(
             "shape": _shape(spec.shape),
             "dtype": _dtype(table, name) or spec.dtype or "",
             "declared": name in schema.fields,
-            "present": None if known is None else int(np.count_nonzero(known)),
+            "present": None if present_rows is None else int(np.count_nonzero(present_rows)),
             "measures": drawn,
         }
 
@@ -350,15 +368,17 @@ def _field_measures(
 ) -> list[dict[str, Any]]:
     """Return the first measures that vary, followed by those that do not."""
     drawn: list[dict[str, Any]] = []
-    same: list[dict[str, Any]] = []
-    for one in sorted(measures, key=lambda one: not is_episode_length(schema, one)):
+    constant_measures: list[dict[str, Any]] = []
+    for shown_measure in sorted(
+        measures, key=lambda shown_measure: not is_episode_length(schema, shown_measure)
+    ):
         if len(drawn) == MOST:
             break
-        if (made := _measure(table, schema, one, groups)) is not None:
-            (drawn if made["edges"] else same).append(made)
+        if (measure_data := _measure(table, schema, shown_measure, groups)) is not None:
+            (drawn if measure_data["edges"] else constant_measures).append(measure_data)
     # measures with limits in the schema come first
     drawn.sort(key=lambda measure: measure["band"] is None and not measure["marks"])
-    return [*drawn, *same[: MOST - len(drawn)]]
+    return [*drawn, *constant_measures[: MOST - len(drawn)]]
 
 
 def _shape(shape: Any) -> str:
@@ -370,10 +390,10 @@ def _dtype(table: Table, name: str) -> str:
     if f"{name}:dtype" not in table.columns:
         return ""
     column = table.columns[f"{name}:dtype"]
-    met = sorted(
+    dtypes = sorted(
         {str(word) for word in column.values[:: 1 + len(table) // _DTYPE_ROWS].tolist()} - {""}
     )
-    return ", ".join(met[:3]) + (" …" if len(met) > 3 else "")
+    return ", ".join(dtypes[:3]) + (" …" if len(dtypes) > 3 else "")
 
 
 # --------------------------------------------------------------------------------------- histograms
@@ -396,11 +416,14 @@ class _Groups:
 
 def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
     present = Texts.of(table.splits).present()
-    apart = 2 <= len(present) <= _SPLITS
-    places = {name: place if apart else 0 for place, name in enumerate(present)}
+    separate_splits = 2 <= len(present) <= _SPLITS
+    places = {name: place if separate_splits else 0 for place, name in enumerate(present)}
     then = np.zeros(0, np.int64) if reference is None else _split_numbers(reference, places)
     return _Groups(
-        present if apart else [""], 2 * _split_numbers(table, places) + unfit, reference, then
+        present if separate_splits else [""],
+        2 * _split_numbers(table, places) + unfit,
+        reference,
+        then,
     )
 
 
@@ -411,35 +434,39 @@ def _split_numbers(table: Table, places: dict[str, int]) -> Array:
 
 
 def _measure(
-    table: Table, schema: Schema, one: ShownMeasure, groups: _Groups
+    table: Table, schema: Schema, measure: ShownMeasure, groups: _Groups
 ) -> dict[str, Any] | None:
-    column = measured_column(table.columns, one.column)
-    if column is None or not _is_drawn(column, one):
+    column = measured_column(table.columns, measure.column)
+    if column is None or not _is_drawn(column, measure):
         return None  # a user's check may have written a column of this name
-    values, rows, known = _finite_values(column, one.stat, groups.rows)
-    if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
+    values, rows, value_count = _finite_values(column, measure.stat, groups.rows)
+    if not len(values) or (measure.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
-    then = _reference_values(one, groups)
-    spec = schema.spec(one.field)
-    whole = is_episode_length(schema, one)
-    allowed = band(schema, one)
+    reference_values = _reference_values(measure, groups)
+    spec = schema.spec(measure.field)
+    is_length = is_episode_length(schema, measure)
+    limits = band(schema, measure)
     return {
-        "column": one.column,
-        "stat": one.stat,
-        "label": "episode length" if whole else label(spec, one.stat),
-        "unit": "steps" if whole else unit(spec, one.stat),
-        "band": allowed,
+        "column": measure.column,
+        "stat": measure.stat,
+        "label": "episode length" if is_length else label(spec, measure.stat),
+        "unit": "steps" if is_length else unit(spec, measure.stat),
+        "band": limits,
         "units": _counts_in_other_units(
-            values, rows, allowed, alternative_units(schema, one), len(groups.names)
+            values, rows, limits, alternative_units(schema, measure), len(groups.names)
         ),
         "n": len(values),
         "marks": [
             mark | {"many": int(np.count_nonzero(values < mark["at"]))}
-            for mark in marks(schema, one)
+            for mark in marks(schema, measure)
         ],
-        "nonfinite": known - len(values),
+        "nonfinite": value_count - len(values),
         **histogram(
-            values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then
+            values,
+            rows,
+            2 * len(groups.names),
+            whole=column.values.dtype.kind in "biu",
+            then=reference_values,
         ),
         "groups": groups.names,
     }
@@ -448,7 +475,7 @@ def _measure(
 def _counts_in_other_units(
     values: Array,
     rows: Array,
-    allowed: list[float | None] | None,
+    limits: list[float | None] | None,
     others: list[tuple[str, float]],
     splits: int,
 ) -> list[dict[str, Any]]:
@@ -456,22 +483,33 @@ def _counts_in_other_units(
 
     Each has ``unit``, ``band`` (the limits in that unit), and ``many``, the values by split.
     """
-    low, high = allowed or (None, None)
+    low, high = limits or (None, None)
     if low is None or high is None:
         return []
-    beside = (values < low) | (values > high)
-    found = values[beside]
-    split = rows[beside] // 2
-    made = []
-    for name, by in others:
-        many = np.bincount(split[(found >= low * by) & (found <= high * by)], minlength=splits)
+    outside = (values < low) | (values > high)
+    outside_values = values[outside]
+    split = rows[outside] // 2
+    matching_units = []
+    for name, unit_factor in others:
+        many = np.bincount(
+            split[(outside_values >= low * unit_factor) & (outside_values <= high * unit_factor)],
+            minlength=splits,
+        )
         if many.any():
-            made.append({"unit": name, "band": [low * by, high * by], "many": many.tolist()})
-    return made
+            matching_units.append(
+                {
+                    "unit": name,
+                    "band": [low * unit_factor, high * unit_factor],
+                    "many": many.tolist(),
+                }
+            )
+    return matching_units
 
 
-def _is_drawn(column: Measured, one: ShownMeasure) -> bool:
-    return column.values.dtype.kind in "biuf" and (column.values.ndim == 1 or one.stat in VECTORS)
+def _is_drawn(column: Measured, measure: ShownMeasure) -> bool:
+    return column.values.dtype.kind in "biuf" and (
+        column.values.ndim == 1 or measure.stat in VECTORS
+    )
 
 
 def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
@@ -481,33 +519,39 @@ def _finite_values(column: Measured, stat: str, rows: Array) -> tuple[Array, Arr
     present = present & (values < UNKNOWN_LENGTH) if stat == "prompt_bytes" else present
     if not present.all():
         values, rows = values[present], rows[present]
-    known = len(values)
-    if known and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+    value_count = len(values)
+    if value_count and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         finite = np.isfinite(values)
         values, rows = values[finite], rows[finite]
-    return values, rows, known
+    return values, rows, value_count
 
 
-def _reference_values(one: ShownMeasure, groups: _Groups) -> ReferenceValues | None:
+def _reference_values(measure: ShownMeasure, groups: _Groups) -> ReferenceValues | None:
     """Return the reference's values in splits that this run has, too."""
     column = (
-        None if groups.reference is None else measured_column(groups.reference.columns, one.column)
+        None
+        if groups.reference is None
+        else measured_column(groups.reference.columns, measure.column)
     )
-    if column is None or not _is_drawn(column, one):
+    if column is None or not _is_drawn(column, measure):
         return None
-    values, rows, _ = _finite_values(column, one.stat, groups.then)
-    here = rows >= 0
-    return ReferenceValues(values[here], rows[here], len(groups.names)) if here.any() else None
+    values, rows, _ = _finite_values(column, measure.stat, groups.then)
+    has_split = rows >= 0
+    return (
+        ReferenceValues(values[has_split], rows[has_split], len(groups.names))
+        if has_split.any()
+        else None
+    )
 
 
 def _scalar(values: Array, stat: str) -> Array:
     """Return one number per row, as float64: a vector's lowest, highest or first component."""
     if values.ndim == 2:
         ufunc = {"min": np.minimum, "max": np.maximum}.get(stat)
-        one = values[:, 0]
+        scalars = values[:, 0]
         for component in range(1, values.shape[1] if ufunc is not None else 0):
-            one = np.asarray(ufunc and ufunc(one, values[:, component]))
-        values = one
+            scalars = np.asarray(ufunc and ufunc(scalars, values[:, component]))
+        values = scalars
     if stat in {"shortest", "longest"}:
         return np.round(values.astype(np.float64), _DIGITS)
     return np.ascontiguousarray(values, dtype=np.float64)
@@ -549,7 +593,7 @@ def histogram(
         100,000.
     """
     low, high, p = _extent(values)
-    said: dict[str, Any] = {
+    histogram_data: dict[str, Any] = {
         "low": low,
         "high": high,
         "p": p,
@@ -558,36 +602,44 @@ def histogram(
         "counts": [],
     }
     drawn = values if then is None else np.concatenate([values, then.values])
-    first, last, places = (low, high, p) if then is None else _extent(drawn)
-    if first == last:
-        return said
-    edges, log = _edges(drawn, first, last, places, whole=whole)
+    lowest, highest, percentiles = (low, high, p) if then is None else _extent(drawn)
+    if lowest == highest:
+        return histogram_data
+    edges, log = _edges(drawn, lowest, highest, percentiles, whole=whole)
     if not edges[-1] - edges[0] > _NARROW:
-        return said
-    said |= {"log": log, "edges": edges.tolist()} | _bin_counts(
+        return histogram_data
+    histogram_data |= {"log": log, "edges": edges.tolist()} | _bin_counts(
         values, groups, count, edges, log=log
     )
     if then is not None:
         median = _extent(then.values)[2][1]
-        said["then"] = {"median": median} | _bin_counts(
+        histogram_data["then"] = {"median": median} | _bin_counts(
             then.values, then.splits, then.groups, edges, log=log
         )
-    return said
+    return histogram_data
 
 
 def _extent(values: Array) -> tuple[float, float, list[float]]:
     """Return the lowest and the highest value, and the percentiles."""
-    few = (
+    sample = (
         values
         if len(values) <= SORTED
         else values[np.random.Generator(np.random.PCG64(0)).integers(0, len(values), SORTED)]
     )
-    first, last = (min(len(few) - 1, int(share * len(few))) for share in _SHARES)
-    before = (len(few) - 1) // 2
-    behind = len(few) // 2
-    ordered = np.partition(few, [first, before, behind, last]).tolist()
-    median = ordered[behind] if before == behind else ordered[before] / 2 + ordered[behind] / 2
-    return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
+    low_index, high_index = (min(len(sample) - 1, int(share * len(sample))) for share in _SHARES)
+    lower_middle = (len(sample) - 1) // 2
+    upper_middle = len(sample) // 2
+    ordered = np.partition(sample, [low_index, lower_middle, upper_middle, high_index]).tolist()
+    median = (
+        ordered[upper_middle]
+        if lower_middle == upper_middle
+        else ordered[lower_middle] / 2 + ordered[upper_middle] / 2
+    )
+    return (
+        float(values.min()),
+        float(values.max()),
+        [ordered[low_index], median, ordered[high_index]],
+    )
 
 
 def _bin_counts(
@@ -622,12 +674,12 @@ def _bin_numbers(values: Array, edges: Array, *, log: bool) -> Array:
     # the bins are so narrow that rounding errors matter
     if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):
         return _searched_bins(values, edges)
-    first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
-    at = ((np.log(values) if log else values) - first) * (bins / (last - first))
-    places: Array = at.astype(np.int64)
+    low, high = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
+    positions = ((np.log(values) if log else values) - low) * (bins / (high - low))
+    places: Array = positions.astype(np.int64)
     # next to an edge, arithmetic is not exact enough
-    beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)
-    places[beside] = _searched_bins(values[beside], edges)
+    near_edges = np.flatnonzero(np.abs(positions - np.rint(positions)) < 1e-6)
+    places[near_edges] = _searched_bins(values[near_edges], edges)
     return places
 
 
@@ -643,15 +695,15 @@ def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
     """
     part = Measured(column.values[rows], column.present[rows])
     edges = np.array(measure["edges"])
-    found = np.where(
+    row_bins = np.where(
         part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1
     )
-    values, at, _ = _finite_values(part, measure["stat"], np.arange(len(rows)))
-    beside = np.where(values < edges[0], BELOW, ABOVE)
+    values, row_indices, _ = _finite_values(part, measure["stat"], np.arange(len(rows)))
+    value_bins = np.where(values < edges[0], BELOW, ABOVE)
     within = (values >= edges[0]) & (values <= edges[-1])
-    beside[within] = _bin_numbers(values[within], edges, log=measure["log"])
-    found[at] = beside
-    return found
+    value_bins[within] = _bin_numbers(values[within], edges, log=measure["log"])
+    row_bins[row_indices] = value_bins
+    return row_bins
 
 
 def _edges(

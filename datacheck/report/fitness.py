@@ -39,8 +39,8 @@ def dataset_sentence(listed: int, errors: Collection[str], exit_code: int) -> st
         return "most of the data was not read"
     if not errors or not exit_code:
         return ""
-    each = "its sample is" if listed == 1 else f"its {_samples(listed)} are"
-    return f"the dataset as a whole is not fit for training, {each}"
+    subject = "its sample is" if listed == 1 else f"its {_samples(listed)} are"
+    return f"the dataset as a whole is not fit for training, {subject}"
 
 
 def error_codes(said: Mapping[str, Any]) -> set[str]:

@@ -114,16 +114,18 @@ def write_page(
         folder = Path(run.report.folder)
         table = run.table
         unfit = ~run.valid
-    elif (found := run_in(Path(run))) is not None:
-        folder = found
+    elif (run_folder := run_in(Path(run))) is not None:
+        folder = run_folder
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     # Documents of an older run may be damaged or foreign: report their errors as such.
     fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run
     with nullcontext() if fresh else reading(folder):
-        made = page(run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
-    fsops.write_file(folder / PAGE, made, mode=0o666)
+        page_bytes = page(
+            run_summary(folder, table, unfit, drawn, compared=isinstance(run, ScanRun))
+        )
+    fsops.write_file(folder / PAGE, page_bytes, mode=0o666)
     return folder / PAGE
 
 
@@ -173,24 +175,26 @@ def run_summary(
             _classes(table, schema, failing, reference), _BYTE_BUDGETS["classes"]
         ),
         "drifts": [
-            one | {"measures": items_within(one["measures"], _BYTE_BUDGETS["drifts"])}
-            for one in drifts(result["rules"], schema)
+            drift | {"measures": items_within(drift["measures"], _BYTE_BUDGETS["drifts"])}
+            for drift in drifts(result["rules"], schema)
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }
     # if all other parts use up their budgets, less is left for the rows
     room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(run))
     run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
-    left = _PAGE_BYTES - size_of(run)
+    remaining_bytes = _PAGE_BYTES - size_of(run)
     order = order[: len(run["samples"]["rows"])]
     run["brushes"] = brushes(
-        table, run["fields"], order, min(_BYTE_BUDGETS["brushes"], left // 2), size_of
+        table, run["fields"], order, min(_BYTE_BUDGETS["brushes"], remaining_bytes // 2), size_of
     )
     run["parquet"] = repr(str(Path(relative_to_cwd(folder)) / SAMPLES))
     if drawn is not None:
         drawn()
     return run | {
-        "previews": pictures(folder, min(_PICTURE_BYTES, left - size_of(run["brushes"])), size_of)
+        "previews": pictures(
+            folder, min(_PICTURE_BYTES, remaining_bytes - size_of(run["brushes"])), size_of
+        )
     }
 
 
@@ -211,12 +215,12 @@ def _ranks(failing: Texts, findings: Iterable[Mapping[str, Any]], unfit: Array) 
 
     0 is not fit, 1 has a warning, 2 information, 3 nothing.
     """
-    said: dict[str, set[str]] = {}
+    rule_severities: dict[str, set[str]] = {}
     for finding in findings:
-        said.setdefault(finding["rule"], set()).add(finding["severity"])
+        rule_severities.setdefault(finding["rule"], set()).add(finding["severity"])
     informs = {
         code
-        for code, severities in said.items()
+        for code, severities in rule_severities.items()
         if "info" in severities and "warning" not in severities
     }
     ranks = [
@@ -233,7 +237,7 @@ def _fails(failing: Texts) -> Array:
 
 def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result without the last findings, rules and sentences that exceed their budgets."""
-    said = {
+    small_parts = {
         name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")
     }
     lists = {
@@ -247,11 +251,12 @@ def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
         "crashes": result["crashes"],
     }
     kept = {name: items_within(items, _BYTE_BUDGETS[name]) for name, items in lists.items()}
-    before = result.get("left_out", {})
+    prior_counts = result.get("left_out", {})
     left_out = {
-        name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()
+        name: prior_counts.get(name, 0) + len(items) - len(kept[name])
+        for name, items in lists.items()
     }
-    return said | kept | {"left_out": before | left_out}
+    return small_parts | kept | {"left_out": prior_counts | left_out}
 
 
 def _samples(
@@ -268,9 +273,13 @@ def _samples(
         for f in of_fields
         if f["measures"] and f["measures"][0]["edges"]
     ]
-    known = [(pair, measured_column(table.columns, pair[1]["column"])) for pair in measures]
-    kept = [
-        (pair, column) for pair, column in known if column is not None and column.values.ndim == 1
+    measure_columns = [
+        (pair, measured_column(table.columns, pair[1]["column"])) for pair in measures
+    ]
+    shown_columns = [
+        (pair, column)
+        for pair, column in measure_columns
+        if column is not None and column.values.ndim == 1
     ][:_MEASURES]
     places = order.tolist()
     columns = [
@@ -279,47 +288,49 @@ def _samples(
         [_UNREAD.get(table.status[row]) or _STATUS[ranks[row]] for row in places],
         [failing[row] for row in places],
         [shortened(table.reasons[row], _MAX_KEY_CHARS) for row in places],
-        *(_rounded(column, order) for _, column in kept),
+        *(_rounded(column, order) for _, column in shown_columns),
     ]
-    titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for (name, m), _ in kept]
+    titles = [
+        {"field": name, "label": m["label"], "unit": m["unit"]} for (name, m), _ in shown_columns
+    ]
     return {"rows": items_within(zip(*columns, strict=True), room), "measures": titles}
 
 
 def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
     """Return the overlaps of splits, with the keys of example samples."""
-    said = overlaps(table, schema, failing)
-    if said is None:
+    overlap_data = overlaps(table, schema, failing)
+    if overlap_data is None:
         return None
-    for what in ("samples", "groups"):
-        pairs = said[what]["pairs"] if what in said else []
+    for kind in ("samples", "groups"):
+        pairs = overlap_data[kind]["pairs"] if kind in overlap_data else []
         for pair in pairs:
             pair["name"] = shortened(pair["name"], _MAX_KEY_CHARS)
             pair["keys"] = [shortened(table.keys[row], _MAX_KEY_CHARS) for row in pair.pop("rows")]
         pairs[:] = items_within(pairs, _BYTE_BUDGETS["pairs"])
-    said["splits"] = [shortened(name, _MAX_KEY_CHARS) for name in said["splits"]]
-    return said
+    overlap_data["splits"] = [shortened(name, _MAX_KEY_CHARS) for name in overlap_data["splits"]]
+    return overlap_data
 
 
 def _classes(
     table: Table, schema: Schema, failing: Texts, reference: Table | None
 ) -> Iterable[dict[str, Any]]:
     """Yield the class shares, with names shortened to the limit."""
-    for one in class_shares(table, schema, failing, reference):
+    for class_share in class_shares(table, schema, failing, reference):
         names = {
-            what: [shortened(name, _MAX_KEY_CHARS) for name in one[what]]
-            for what in ("splits", "without")
+            part: [shortened(name, _MAX_KEY_CHARS) for name in class_share[part]]
+            for part in ("splits", "without")
         }
-        yield one | names | {"field": shortened(one["field"], _MAX_KEY_CHARS)}
+        yield class_share | names | {"field": shortened(class_share["field"], _MAX_KEY_CHARS)}
 
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:
     values = column.values[order].tolist()
     present = column.present[order].tolist()
     if column.values.dtype.kind != "f":
-        return [v if known else None for v, known in zip(values, present, strict=True)]
+        return [v if is_present else None for v, is_present in zip(values, present, strict=True)]
     return [
-        float(f"{v:.5g}") if known and math.isfinite(v) else None
-        for v, known in zip(values, present, strict=True)
+        float(f"{v:.5g}") if is_present and math.isfinite(v) else None
+        for v, is_present in zip(values, present, strict=True)
     ]
 
 
@@ -359,8 +370,8 @@ def _json(value: Any) -> bytes:
     return _NOT_HTML.sub(_escaped, orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-def _escaped(found: re.Match[bytes]) -> bytes:
-    units = found[0].decode().encode("utf-16-be")
+def _escaped(match: re.Match[bytes]) -> bytes:
+    units = match[0].decode().encode("utf-16-be")
     return b"".join(
         b"\\u%02x%02x" % (high, low) for high, low in zip(units[::2], units[1::2], strict=True)
     )
@@ -418,11 +429,12 @@ def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> b
         said: JSON values; strings are untrusted.
         pictured: whether the page shows pictures of samples.
     """
-    own = Path(__file__).with_name("page")
+    page_folder = Path(__file__).with_name("page")
     scripts = (*_SCRIPTS, *(_PICTURE_SCRIPTS if pictured else ()), *kind.scripts)
     styles = _STYLES[: 1 + pictured]
     style, script = (
-        b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts)
+        b"\n".join((page_folder / name).read_bytes() for name in names)
+        for names in (styles, scripts)
     )
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
@@ -437,7 +449,9 @@ def render_page(kind: PageKind, said: Mapping[str, Any], *, pictured: bool) -> b
     }
     parts["run"] = _json(said)
     return re.sub(
-        rb"\{\{(\w+)\}\}", lambda found: parts[found[1].decode()], (own / "page.html").read_bytes()
+        rb"\{\{(\w+)\}\}",
+        lambda match: parts[match[1].decode()],
+        (page_folder / "page.html").read_bytes(),
     )
 
 
@@ -456,25 +470,25 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
     Notes:
         The worst samples come first in the file, so the least important pictures are left out.
     """
-    found = read_previews(folder)
-    if found is None:
+    previews = read_previews(folder)
+    if previews is None:
         return None
-    laid = []
-    left = 0
-    for one in found.get("overlays", []):  # few, and small
-        taken = size(one) + 1
-        if taken > room // 4:
-            left += 1
+    overlays = []
+    omitted = 0
+    for overlay in previews.get("overlays", []):  # few, and small
+        overlay_bytes = size(overlay) + 1
+        if overlay_bytes > room // 4:
+            omitted += 1
             continue
-        room -= taken
-        laid.append(one)
-    kept = pictures_within(found, room, size)
-    said = (
-        [f"joints of {pluralize(left, 'field')} not overlaid: the page has no more room"]
-        if left
+        room -= overlay_bytes
+        overlays.append(overlay)
+    kept = pictures_within(previews, room, size)
+    notes = (
+        [f"joints of {pluralize(omitted, 'field')} not overlaid: the page has no more room"]
+        if omitted
         else []
     )
-    return kept | {"overlays": laid, "left_out": [*kept["left_out"], *said]}
+    return kept | {"overlays": overlays, "left_out": [*kept["left_out"], *notes]}
 
 
 def pictures_within(
@@ -494,12 +508,15 @@ def pictures_within(
         if room < 0:
             break
         kept.append(sample)
-    left = len(found["samples"]) - len(kept)
-    said = [f"{pluralize(left, 'sample')} not drawn: the page has no more room"] if left else []
+    omitted = len(found["samples"]) - len(kept)
+    notes = (
+        [f"{pluralize(omitted, 'sample')} not drawn: the page has no more room"] if omitted else []
+    )
     places = {
-        name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()
+        name: [place for place in sample_places if place < len(kept)]
+        for name, sample_places in found["findings"].items()
     }
-    return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}
+    return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *notes]}
 
 
 # As `page/brush.js` reads them: a sign for each bin; then below and above the bins, not finite, and
@@ -532,7 +549,7 @@ def brushes(
         comes first.
     """
     assert len(SIGNS) == BINS
-    said: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     drawn = [
         (measure, column)
         for measure in _histograms_in_turn(fields)
@@ -545,14 +562,16 @@ def brushes(
         }
         room -= size_of({measure["column"]: entry}) + _ENTRY
         if room < 0:
-            return said
-        said[measure["column"]] = entry
+            return entries
+        entries[measure["column"]] = entry
     for measure, column in drawn:
         room -= len(rows)
         if room < 0:
             break
-        said[measure["column"]]["bins"] = _SIGNS[bins_of(column, measure, rows)].tobytes().decode()
-    return said
+        entries[measure["column"]]["bins"] = (
+            _SIGNS[bins_of(column, measure, rows)].tobytes().decode()
+        )
+    return entries
 
 
 def _histograms_in_turn(fields: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -575,13 +594,13 @@ def expression(columns: Mapping[str, Measured], name: str) -> str:
         column's type.
     """
     head, _, stat = name.rpartition(":")
-    part, _, whole = stat.partition("/")
-    if whole:
-        few, every = (
-            _double(_field(one), columns[one].values)
-            for one in (f"{head}:{part}", f"{head}:{whole}")
+    numerator, _, denominator = stat.partition("/")
+    if denominator:
+        dividend, divisor = (
+            _double(_field(column_name), columns[column_name].values)
+            for column_name in (f"{head}:{numerator}", f"{head}:{denominator}")
         )
-        return f"pc.if_else({_field(f'{head}:{whole}')} > 0, pc.divide({few}, {every}), None)"
+        return f"pc.if_else({_field(f'{head}:{denominator}')} > 0, pc.divide({dividend}, {divisor}), None)"
     values = columns[name].values
     if values.ndim == 2 and stat in VECTORS:
         return _of_vector(_field(name), stat, values)
@@ -607,5 +626,7 @@ def _of_vector(field: str, stat: str, values: Array) -> str:
     if stat == "dims":
         return _double(f"pc.list_element({field}, 0)", values)
     end = "float('-inf')" if stat == "min" else "float('inf')"
-    each = f"{_double(f'pc.list_element({field}, n)', values)} for n in range({values.shape[1]})"
-    return f"pc.{stat}_element_wise(*[pc.if_else(pc.is_nan(x), {end}, x) for x in ({each})])"
+    components = (
+        f"{_double(f'pc.list_element({field}, n)', values)} for n in range({values.shape[1]})"
+    )
+    return f"pc.{stat}_element_wise(*[pc.if_else(pc.is_nan(x), {end}, x) for x in ({components})])"

@@ -66,8 +66,11 @@ class DrawnRows(NamedTuple):
 
     def complete_counts(self, column: Measured) -> list[int]:
         """Return the numbers of rows with only finite values, drawn or not: fit, and unfit."""
-        known = _is_complete(column)
-        return [int(np.count_nonzero(known & ~self.mask)), int(np.count_nonzero(known & self.mask))]
+        complete = _is_complete(column)
+        return [
+            int(np.count_nonzero(complete & ~self.mask)),
+            int(np.count_nonzero(complete & self.mask)),
+        ]
 
     def median(self, column: Measured) -> Array:
         """Return the median of each component over all samples; not finite if there is none."""
@@ -95,10 +98,10 @@ def _is_complete(column: Measured) -> Array:
 
 
 def _drawn_rows(unfit: Array) -> DrawnRows:
-    fit, others, alike = (
+    fit, others, all_rows = (
         _subsample(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True)
     )
-    return DrawnRows(fit, others, alike, unfit)
+    return DrawnRows(fit, others, all_rows, unfit)
 
 
 def _subsample(rows: Array) -> Array:
@@ -126,19 +129,19 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     ]:
         spec = schema.spec(name)
         if not spec.absent:
-            made = (
+            field_plots = (
                 _lags(table, name, spec),
                 _ridges(table, name, schema, drawn),
                 _centroids(table, name, spec, drawn),
                 _bones(table, name, schema, drawn),
                 *counts(table, name, schema, unfit),
             )
-            yield from ({"field": name} | plot for plot in made if plot is not None)
+            yield from ({"field": name} | plot for plot in field_plots if plot is not None)
 
 
 def _unlisted(table: Table, schema: Schema) -> list[str]:
-    found = {name.rpartition(":")[0] for name in table.columns if name.endswith(":min")}
-    return [*sorted(found - {*schema.fields}), ""]
+    measured_fields = {name.rpartition(":")[0] for name in table.columns if name.endswith(":min")}
+    return [*sorted(measured_fields - {*schema.fields}), ""]
 
 
 def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
@@ -166,19 +169,23 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
     count: dict[str, int] = {}
     for kind in ("delta", "absolute"):
         column = _numeric(table, f":{name}:{kind}", len(LAGS))
-        known = np.zeros(0, np.int64) if column is None else np.flatnonzero(_is_complete(column))
-        if column is not None and len(known):
+        complete_rows = (
+            np.zeros(0, np.int64) if column is None else np.flatnonzero(_is_complete(column))
+        )
+        if column is not None and len(complete_rows):
             read[kind], count[kind] = (
-                np.quantile(_rows(column, _subsample(known)), [0.25, 0.5, 0.75], axis=0),
-                len(known),
+                np.quantile(_rows(column, _subsample(complete_rows)), [0.25, 0.5, 0.75], axis=0),
+                len(complete_rows),
             )
             if spec.role == "gripper":  # its sign convention is not the question here
                 falls = read[kind][1] < 0
                 read[kind][:, falls] = -read[kind][::-1, falls]
     if not read:
         return None
-    kind = max(read, key=lambda one: float(read[one][1].max()))
-    others = {one: float(quartiles[1].max()) for one, quartiles in read.items() if one != kind}
+    kind = max(read, key=lambda reading: float(read[reading][1].max()))
+    others = {
+        reading: float(quartiles[1].max()) for reading, quartiles in read.items() if reading != kind
+    }
     return {
         "kind": "lags",
         "title": f"How {spec.drives} follows {name}",
@@ -196,7 +203,7 @@ def _short(values: Any) -> Any:
     """Return numbers with five significant digits, as lists."""
     if values is None:
         return None
-    return [_short(one) for one in values] if np.ndim(values) else float(f"{float(values):.5g}")
+    return [_short(item) for item in values] if np.ndim(values) else float(f"{float(values):.5g}")
 
 
 # --------------------------------------------------------------------------------------- components
@@ -214,10 +221,10 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
     )
     names = _names(schema, name, low.values.shape[1])
     bands = _bands(table, name, schema.spec(name), low.values.shape[1])
-    first = _ends(low, np.fmin)
-    last = _ends(high, np.fmax)
+    lowest = _ends(low, np.fmin)
+    highest = _ends(high, np.fmax)
     rows: list[Plot] = []
-    for n, (a, b) in enumerate(zip(first, last, strict=True)):
+    for n, (a, b) in enumerate(zip(lowest, highest, strict=True)):
         row: Plot = {
             "name": names[n] if n < len(names) else str(n),
             "low": a,
@@ -231,13 +238,13 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
             row["edges"] = edges if edges[1] - edges[0] > _NARROW else None
         rows.append(row)
     shared = _share_axis([row for row in rows if row["edges"]])
-    beyond = _outside_counts(low, high, rows)
+    outside_counts = _outside_counts(low, high, rows)
     for n, row in enumerate(rows):
         if row["edges"]:
             row["counts"] = [
                 _counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])
             ]
-            row["outside"] = beyond[n]
+            row["outside"] = outside_counts[n]
     if all(row["low"] is None for row in rows):
         return None
     return {
@@ -252,21 +259,23 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
 
 def _names(schema: Schema, name: str, width: int) -> list[str]:
     spec = schema.spec(name)
-    known = names_of(schema, name)
+    component_names = names_of(schema, name)
     letters = {"quaternion": spec.order or "", "color": "rgba"}.get(spec.role or "", "")
     if spec.role in SPATIAL_ROLES | {"normal"} and width == 3:
         letters = "xyz"
-    known = known or [*letters[:width]]
-    return [*known[:width], *map(str, range(len(known), width))]
+    component_names = component_names or [*letters[:width]]
+    return [*component_names[:width], *map(str, range(len(component_names), width))]
 
 
 def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
     """Return the lowest or the highest finite value of each component; None if it has none."""
     values = column.values if column.present.all() else column.values[column.present]
-    found = ufunc.reduce(values, axis=0, initial=np.nan, dtype=np.float64)
-    if not np.isfinite(found).all():
-        found = ufunc.reduce(np.where(np.isfinite(values), values, np.nan), axis=0, initial=np.nan)
-    return [float(one) if np.isfinite(one) else None for one in found]
+    extremes = ufunc.reduce(values, axis=0, initial=np.nan, dtype=np.float64)
+    if not np.isfinite(extremes).all():
+        extremes = ufunc.reduce(
+            np.where(np.isfinite(values), values, np.nan), axis=0, initial=np.nan
+        )
+    return [float(value) if np.isfinite(value) else None for value in extremes]
 
 
 def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[float | None] | None]:
@@ -283,8 +292,11 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
     if outside is not None and not outside.values.shape[1] % len(orders):
         steps = outside.values[outside.present].sum(axis=0)
         order = int(np.argmin(steps.reshape(len(orders), -1).sum(axis=1)))
-    by = factor(spec.unit or "rad")
-    return [[robot.limits[joint][0] / by, robot.limits[joint][1] / by] for joint in orders[order]]
+    unit_factor = factor(spec.unit or "rad")
+    return [
+        [robot.limits[joint][0] / unit_factor, robot.limits[joint][1] / unit_factor]
+        for joint in orders[order]
+    ]
 
 
 def _drawn_range(
@@ -293,7 +305,7 @@ def _drawn_range(
     """Return the drawn range of a component: without a few far values, with nearby limits."""
     if not len(values):  # the drawn rows have no finite value
         return [max(low, -_WIDE), min(high, _WIDE)]
-    a, b = (float(one) for one in np.quantile(values, _TYPICAL_QUANTILES))
+    a, b = (float(quantile) for quantile in np.quantile(values, _TYPICAL_QUANTILES))
     room = max((b - a) or abs(a) or 1.0, 2 * _NARROW)
     near = [end for end in band or () if end is not None and a - 2 * room <= end <= b + 2 * room]
     return [
@@ -325,26 +337,26 @@ def _share_axis(rows: list[Plot]) -> bool:
 
 def _counted(values: Array, low: float, high: float) -> list[int]:
     within = values[(values >= low) & (values <= high)]
-    places = ((within - low) * (_RIDGE / (high - low))).astype(np.int64)
-    found: list[int] = np.bincount(np.minimum(places, _RIDGE - 1), minlength=_RIDGE).tolist()
-    return found
+    bins = ((within - low) * (_RIDGE / (high - low))).astype(np.int64)
+    bin_counts: list[int] = np.bincount(np.minimum(bins, _RIDGE - 1), minlength=_RIDGE).tolist()
+    return bin_counts
 
 
 def _outside_counts(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
     """Return, per component, the number of samples with values outside the drawn range."""
     edges = np.array([row["edges"] or [-np.inf, np.inf] for row in rows])
-    found = np.zeros(len(rows), np.int64)
+    outside_counts = np.zeros(len(rows), np.int64)
     if all(
         row["edges"] is None or row["edges"][0] <= row["low"] <= row["high"] <= row["edges"][1]
         for row in rows
     ):
-        return found.tolist()
+        return outside_counts.tolist()
     for start in range(0, len(low.values), _CHUNK_ROWS):  # chunks that fit into the CPU caches
         part = slice(start, start + _CHUNK_ROWS)
         out = (low.values[part] < edges[:, 0]) & low.present[part, None]
         out |= (high.values[part] > edges[:, 1]) & high.present[part, None]
-        found += np.count_nonzero(out, axis=0)
-    return found.tolist()
+        outside_counts += np.count_nonzero(out, axis=0)
+    return outside_counts.tolist()
 
 
 # --------------------------------------------------------------------------------- where things lie
@@ -360,8 +372,10 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Pl
     together = np.concatenate(parts)
     if len(together) < 2:
         return None
-    known = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
-    half = float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if known and sizes is not None else 0.0
+    has_sizes = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
+    half = (
+        float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if has_sizes and sizes is not None else 0.0
+    )
     low, high, origin = _drawn_cube(
         parts[0] if len(parts[0]) >= _MIN_TYPICAL_SAMPLES else together, parts[1], half
     )
@@ -401,14 +415,14 @@ def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array,
         or float(np.abs(ends).max())
         or 1.0
     )
-    for more in (np.zeros((1, 3)), others):
-        both = (
-            np.concatenate([ends, np.quantile(more, _TYPICAL_QUANTILES, axis=0)])
-            if len(more)
+    for extra_points in (np.zeros((1, 3)), others):
+        combined_ends = (
+            np.concatenate([ends, np.quantile(extra_points, _TYPICAL_QUANTILES, axis=0)])
+            if len(extra_points)
             else ends
         )
-        low = both.min(axis=0)
-        high = both.max(axis=0)
+        low = combined_ends.min(axis=0)
+        high = combined_ends.max(axis=0)
         if float((high - low).max()) <= _NEAR * wide:
             ends = np.stack([low, high])
     edge = 0.6 * max(
@@ -421,17 +435,17 @@ def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array,
 
 def _count_outside(column: Measured, low: Array, high: Array) -> int:
     """Return the number of finite rows outside a cube."""
-    found = 0
+    outside_count = 0
     for start in range(0, len(column.values), _CHUNK_ROWS):
         part = Measured(
             column.values[start : start + _CHUNK_ROWS], column.present[start : start + _CHUNK_ROWS]
         )
-        found += int(
+        outside_count += int(
             np.count_nonzero(
                 _is_complete(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)
             )
         )
-    return found
+    return outside_count
 
 
 def _cells(values: Array, low: Array, high: Array) -> list[int]:
@@ -452,20 +466,24 @@ def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | 
     if not len(fit) + len(unfit):
         return None
     shares = [0.01, 0.25, 0.5, 0.75, 0.99]
-    places = _short(np.quantile(fit if len(fit) else unfit, shares, axis=0).T)
-    others = _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(places)
-    by = factor(spec.unit or "m")
+    quantiles = _short(np.quantile(fit if len(fit) else unfit, shares, axis=0).T)
+    unfit_medians = (
+        _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(quantiles)
+    )
+    unit_factor = factor(spec.unit or "m")
     wide = option(schema, bone_length, "band")
     bands = [
-        _short([one / wide / by, one * wide / by]) if wide > 0 else None for one in skeleton.table
+        _short([length / wide / unit_factor, length * wide / unit_factor]) if wide > 0 else None
+        for length in skeleton.table
     ]
-    rows = zip(skeleton.bone_names, places, bands, others, strict=True)
+    rows = zip(skeleton.bone_names, quantiles, bands, unfit_medians, strict=True)
     return {
         "kind": "boxes",
         "title": "Length of each bone",
         "unit": spec.unit or "",
         "of": drawn.complete_counts(column),
         "rows": [
-            {"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows
+            {"name": bone, "p": p, "band": band, "unfit": unfit_median}
+            for bone, p, band, unfit_median in rows
         ],
     }

@@ -37,8 +37,8 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
     if console is None and sys.stderr is None:  # the caller has closed it
         yield None
         return
-    seen = sys.stderr.isatty() if console is None else console.is_terminal
-    if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+    on_terminal = sys.stderr.isatty() if console is None else console.is_terminal
+    if not on_terminal or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
         yield lines(sys.stderr if console is None else console.file)
         return
     from rich.console import Console  # noqa: PLC0415  slow to import, needed for a bar only
@@ -124,10 +124,14 @@ def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
             print(escape_ci_commands(clean(noted, spaces=True)), file=file, flush=True)
         if clock() - last >= _LINE_S:
             last = clock()
-            left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
+            time_left = (
+                f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
+            )
             print(
                 escape_ci_commands(
-                    clean(f"{tick.doing}: {progress_text(tick, rate, ', ')}{left}", spaces=True)
+                    clean(
+                        f"{tick.doing}: {progress_text(tick, rate, ', ')}{time_left}", spaces=True
+                    )
                 ),
                 file=file,
                 flush=True,

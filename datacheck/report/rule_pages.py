@@ -49,11 +49,11 @@ def sections(rule: Rule) -> dict[str, str]:
 
 def english(rule: Rule) -> Page:
     """Return the page in English, from the docstring."""
-    said = sections(rule)
+    docstring_sections = sections(rule)
     return Page(
         _identity(rule),
         first_sentence(rule),
-        {head: _body(head, body) for head, body in said.items()},
+        {head: _body(head, body) for head, body in docstring_sections.items()},
     )
 
 
@@ -89,15 +89,15 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
 def _identity(rule: Rule) -> str:
     from datacheck.rules.overview import roles_of  # noqa: PLC0415  not needed for first sentences
 
-    said = [rule.severity.value, f"per {rule.level.value}"]
-    if (known := roles_of(rule)) is not None:
-        roles, others = known
+    parts = [rule.severity.value, f"per {rule.level.value}"]
+    if (rule_roles := roles_of(rule)) is not None:
+        roles, others = rule_roles
         few = f"{'role' if len(roles) == 1 else 'roles'} {', '.join(roles)}"
         most = f"any role but {', '.join(others)}" if roles and others else "any role"
-        said.append(few if 0 < len(roles) < len(others) else most)
+        parts.append(few if 0 < len(roles) < len(others) else most)
     if rule.suppressed_by:
-        said.append(f"not judged on samples that fail {', '.join(rule.suppressed_by)}")
-    return "; ".join(said)
+        parts.append(f"not judged on samples that fail {', '.join(rule.suppressed_by)}")
+    return "; ".join(parts)
 
 
 def _body(head: str, body: str) -> str:
@@ -133,9 +133,11 @@ def chinese(rule: Rule) -> Page | None:
     if not file.is_file():
         return None
     head, *parts = re.split(r"^## (.+)\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    said = {heading: body.strip() for heading, body in zip(parts[::2], parts[1::2], strict=True)}
+    chinese_sections = {
+        heading: body.strip() for heading, body in zip(parts[::2], parts[1::2], strict=True)
+    }
     texts = {
-        name: body if name in EXAMPLES else said[HEADINGS[name]]
+        name: body if name in EXAMPLES else chinese_sections[HEADINGS[name]]
         for name, body in english(rule).sections.items()
     }
     return Page(_chinese_identity(rule), head.strip().splitlines()[-1], texts, HEADINGS)
@@ -150,22 +152,22 @@ def english_digest(rule: Rule) -> str:
         Line breaks of a docstring make no difference.
     """
     page = english(rule)
-    told = {head: body for head, body in page.sections.items() if head not in EXAMPLES}
-    return digest_value([rule.name, page.first, list(told.items())])[:16]
+    hashed_sections = {head: body for head, body in page.sections.items() if head not in EXAMPLES}
+    return digest_value([rule.name, page.first, list(hashed_sections.items())])[:16]
 
 
 def _chinese_identity(rule: Rule) -> str:
-    said = [_SEVERITIES[rule.severity.value], f"按{_LEVELS[rule.level.value]}判断"]
-    if (known := roles_of(rule)) is not None:
-        roles, others = known
+    parts = [_SEVERITIES[rule.severity.value], f"按{_LEVELS[rule.level.value]}判断"]
+    if (rule_roles := roles_of(rule)) is not None:
+        roles, others = rule_roles
         most = (
             f"针对 role 不是 {'、'.join(others)} 的字段"
             if roles and others
             else "针对任意 role 的字段"
         )
-        said.append(
+        parts.append(
             f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most
         )
     if rule.suppressed_by:
-        said.append(f"未通过 {'、'.join(rule.suppressed_by)} 的样本不作判断")
-    return "；".join(said)
+        parts.append(f"未通过 {'、'.join(rule.suppressed_by)} 的样本不作判断")
+    return "；".join(parts)

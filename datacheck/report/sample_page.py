@@ -65,7 +65,7 @@ def log_to_rerun(said: Mapping[str, Any], out: Path | None) -> None:
     stream = rr.RecordingStream("datacheck")
     stream.save(str(out)) if out is not None else stream.spawn()
     pictures = said["sample"]["fields"]
-    images = {one["field"]: one for one in pictures if one["kind"] == "image"}
+    images = {image["field"]: image for image in pictures if image["kind"] == "image"}
     for picture in pictures:
         _log(rr, stream, {**picture, "under": images.get(picture.get("over"))})
     stream.flush()
@@ -106,18 +106,18 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 
 
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
-    under, by, name = picture["under"], np.ones(2), [*name, "projected"]
+    under, scale, name = picture["under"], np.ones(2), [*name, "projected"]
     if under is not None:
         # the logged image is scaled down, so scale the pixels, too
-        by = np.array([under["width"], under["height"]]) / picture["size"]
+        scale = np.array([under["width"], under["height"]]) / picture["size"]
         stream.log(name, _image(rr, under["url"]))
-    seen = {"joints": picture["pixels"]}
+    projections = {"joints": picture["pixels"]}
     if picture["other"] is not None:
-        seen[picture["other"]["name"]] = picture["other"]["pixels"]
-    for what, pixels in seen.items():
+        projections[picture["other"]["name"]] = picture["other"]["pixels"]
+    for point_name, pixels in projections.items():
         stream.log(
-            [*name, what],
-            rr.Points2D([(by * pixel).tolist() for pixel in pixels if pixel is not None]),
+            [*name, point_name],
+            rr.Points2D([(scale * pixel).tolist() for pixel in pixels if pixel is not None]),
         )
 
 
@@ -129,9 +129,9 @@ def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any])
 
 def _log_timeline(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
     for dim in picture["dims"]:
-        for at, value in zip(dim["at"], dim["values"], strict=True):
+        for step, value in zip(dim["at"], dim["values"], strict=True):
             if value is not None:
-                stream.set_time("step", sequence=at)
+                stream.set_time("step", sequence=step)
                 stream.log([*name, dim["name"]], rr.Scalars(value))
 
 

@@ -53,16 +53,18 @@ def class_shares(
         failing.rows
     ]
     present = Texts.of(table.splits).present()
-    first = ranks(table.rows(np.arange(len(table))), schema)[0]
-    order = [*first, *(name for name in present if name not in first)]
+    ranked_splits = ranks(table.rows(np.arange(len(table))), schema)[0]
+    order = [*ranked_splits, *(name for name in present if name not in ranked_splits)]
     for name in sorted(
         head for head, _, stat in (n.rpartition(":") for n in table.columns) if stat == "classes"
     ):
         column = None if name.startswith(":") else _column(table, name)
         if column is not None:
-            made = _field(table, schema.spec(name), name, (column, judged), order, reference)
-            if made is not None:
-                yield made | {"what": _labelled_unit(schema, name, made)}
+            field_shares = _field(
+                table, schema.spec(name), name, (column, judged), order, reference
+            )
+            if field_shares is not None:
+                yield field_shares | {"what": _labelled_unit(schema, name, field_shares)}
 
 
 def _column(table: Table, name: str) -> Measured | None:
@@ -89,27 +91,32 @@ def _field(
     labelled = np.flatnonzero(counts.sum(axis=1) > 0).tolist()
     if not labelled:
         return None
-    kept = labelled[:MOST_SPLITS]
+    shown_splits = labelled[:MOST_SPLITS]
     names = class_names(spec)
-    past = None if reference is None else _column(reference, name)
+    reference_column = None if reference is None else _column(reference, name)
     then = None
-    if reference is not None and past is not None:
+    if reference is not None and reference_column is not None:
         then = _label_counts(
-            past, reference, np.ones(len(reference), bool), [order[n] for n in kept]
+            reference_column,
+            reference,
+            np.ones(len(reference), bool),
+            [order[n] for n in shown_splits],
         )[0]
-    now = counts[kept]
-    known = set(declared(spec))
-    places = {c % PLACES for c in known}
+    now = counts[shown_splits]
+    declared_classes = set(declared(spec))
+    places = {c % PLACES for c in declared_classes}
     nowhere = sorted(places - set(np.flatnonzero(counts.any(axis=0)).tolist()))
     return {
         "field": name,
-        "splits": [order[n] for n in kept],
-        "more_splits": len(labelled) - len(kept),
+        "splits": [order[n] for n in shown_splits],
+        "more_splits": len(labelled) - len(shown_splits),
         "without": [name for n, name in enumerate(order) if n not in labelled][:MOST_SPLITS],
-        "samples": samples[kept].tolist(),
+        "samples": samples[shown_splits].tolist(),
         "of": now.sum(axis=1).tolist(),
         "left_out": int(np.count_nonzero(column.present & ~judged)),
-        "folded": len(places) < len(known) if known else not _has_small_labels(table, name),
+        "folded": len(places) < len(declared_classes)
+        if declared_classes
+        else not _has_small_labels(table, name),
         "nowhere": {
             "many": len(nowhere),
             "names": [names[place] for place in nowhere[:_MAX_ABSENT_NAMED]],
@@ -129,9 +136,9 @@ def _label_counts(
     counts = np.zeros((len(order), PLACES), np.int64)
     for start in range(0, len(rank), _CHUNK_ROWS):  # chunks that fit into the CPU caches
         part = column.values[start : start + _CHUNK_ROWS]
-        of = rank[start : start + _CHUNK_ROWS]
-        for place in np.unique(of[of >= 0]).tolist():
-            counts[place] += part[of == place].sum(axis=0, dtype=np.int64)
+        part_ranks = rank[start : start + _CHUNK_ROWS]
+        for place in np.unique(part_ranks[part_ranks >= 0]).tolist():
+            counts[place] += part[part_ranks == place].sum(axis=0, dtype=np.int64)
     return counts, np.bincount(rank[rank >= 0], minlength=len(order))
 
 
@@ -141,22 +148,24 @@ def _class_rows(now: Array, then: Array | None, names: list[str]) -> dict[str, A
     Shapes:
         now, then: int64 (splits, 64)
     """
-    both = now if then is None else np.concatenate([now, then])
-    both = both[both.sum(axis=1) > 0]
-    shares = both / both.sum(axis=1, keepdims=True)
+    all_counts = now if then is None else np.concatenate([now, then])
+    all_counts = all_counts[all_counts.sum(axis=1) > 0]
+    shares = all_counts / all_counts.sum(axis=1, keepdims=True)
     # rounded, so that ties are ordered by class number
-    spread = np.round(np.ptp(shares, axis=0), 12) if len(both) > 1 else shares[0]
-    met = np.flatnonzero(both.any(axis=0))
-    met = met[np.argsort(-spread[met], kind="stable")]
-    first = met[:MOST_CLASSES].tolist()
-    others = met[MOST_CLASSES:]
+    spread = np.round(np.ptp(shares, axis=0), 12) if len(all_counts) > 1 else shares[0]
+    occurring = np.flatnonzero(all_counts.any(axis=0))
+    occurring = occurring[np.argsort(-spread[occurring], kind="stable")]
+    shown_classes = occurring[:MOST_CLASSES].tolist()
+    others = occurring[MOST_CLASSES:]
     rest = None
     if len(others):
         lacking = np.count_nonzero(now[:, others] == 0, axis=1).tolist()
-        most = float(spread[others].max()) if len(both) > 1 else None
+        most = float(spread[others].max()) if len(all_counts) > 1 else None
         rest = {"classes": len(others), "most": most, "lacking": lacking} | _sums(now, then, others)
     return {
-        "rows": [{"name": names[place]} | _sums(now, then, np.array([place])) for place in first],
+        "rows": [
+            {"name": names[place]} | _sums(now, then, np.array([place])) for place in shown_classes
+        ],
         "rest": rest,
         "then": None if then is None else [int(many) or None for many in then.sum(axis=1)],
     }
@@ -181,12 +190,12 @@ def _has_small_labels(table: Table, name: str) -> bool:
     return bool(len(low) and len(high) and low.min() >= 0 and high.max() < PLACES)
 
 
-def _labelled_unit(schema: Schema, name: str, made: dict[str, Any]) -> str:
+def _labelled_unit(schema: Schema, name: str, field_shares: dict[str, Any]) -> str:
     """Return what each label belongs to: "point", "sample", or "label" if unknown."""
     along = schema.spec(name).ragged
     if along is not None and any(spec.ragged == along for _, spec in schema.of_role("points")):
         return "point"
-    return "sample" if made["of"] == made["samples"] else "label"
+    return "sample" if field_shares["of"] == field_shares["samples"] else "label"
 
 
 Plot = dict[str, Any]
@@ -229,7 +238,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         return
     names = ["stored", "with a class", *(f"{step} {_option_text(value)}" for step, value in steps)]
     parts = [column.values[column.present & mask].astype(np.int64) for mask in (~unfit, unfit)]
-    left = [part.sum(axis=0).tolist() for part in parts]
+    remaining = [part.sum(axis=0).tolist() for part in parts]
     none = sum((part == 0).sum(axis=0) for part in parts).tolist()
     yield {
         "kind": "bars",
@@ -241,7 +250,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
                 "parts": [a, b],
                 "said": f"none left in {pluralize(empty)}" if empty else "",
             }
-            for step, a, b, empty in zip(names, *left, none, strict=True)
+            for step, a, b, empty in zip(names, *remaining, none, strict=True)
         ],
         "about": f"All instances of {pluralize(int(column.present.sum()))}; behind clip and voxel "
         f"what is expected.",
@@ -306,19 +315,19 @@ def _mixed_instances(table: Table, schema: Schema, unfit: Array) -> Iterator[Plo
     names, code = np.unique(
         between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True
     )
-    pairs, which = np.unique(
+    pairs, pair_numbers = np.unique(
         np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True
     )
     rows = []
-    for n in np.argsort(-np.bincount(which), kind="stable")[:_MAX_ROWS].tolist():
-        mine = owner[which == n]
-        one, other = (names[place] for place in divmod(int(pairs[n]), len(names)))
-        parts = [int(np.count_nonzero(mask[mine])) for mask in (~unfit, unfit)]
+    for n in np.argsort(-np.bincount(pair_numbers), kind="stable")[:_MAX_ROWS].tolist():
+        pair_owners = owner[pair_numbers == n]
+        class_name, other_class = (names[place] for place in divmod(int(pairs[n]), len(names)))
+        parts = [int(np.count_nonzero(mask[pair_owners])) for mask in (~unfit, unfit)]
         rows.append(
             {
-                "name": f"{one} and {other}",
+                "name": f"{class_name} and {other_class}",
                 "parts": parts,
-                "said": f"in {pluralize(len(np.unique(mine)))}",
+                "said": f"in {pluralize(len(np.unique(pair_owners)))}",
             }
         )
     about = "The two classes that most of the points of such an instance have"
@@ -375,15 +384,15 @@ def _speaker_orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
         np.bincount(texts.rows[column.present & mask], minlength=len(texts.words))
         for mask in (~unfit, unfit)
     ]
-    both = parts[0] + parts[1]
-    order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
-    first = order[:_MAX_ROWS].tolist()
+    totals = parts[0] + parts[1]
+    order = np.argsort(-totals, kind="stable")[: np.count_nonzero(totals)]
+    shown_orders = order[:_MAX_ROWS].tolist()
     rest = order[_MAX_ROWS:]
     if not len(order):
         return
     rows = [
         {"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""}
-        for n in first
+        for n in shown_orders
     ]
     if len(rest):
         rows.append(
@@ -407,15 +416,15 @@ def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     column = table.columns[name]
     if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
         return
-    first = column.values >> BITS
+    main_script = column.values >> BITS
     size = len(LETTERS) + 1
-    if not column.present.any() or first.min() < 0 or first.max() >= size:
+    if not column.present.any() or main_script.min() < 0 or main_script.max() >= size:
         return
     parts = [
-        np.bincount(first[column.present & mask], minlength=size).tolist()
+        np.bincount(main_script[column.present & mask], minlength=size).tolist()
         for mask in (~unfit, unfit)
     ]
-    held = [
+    sample_counts = [
         int(np.count_nonzero(column.present & (column.values >> place & 1 > 0)))
         for place in range(len(SCRIPTS))
     ]
@@ -424,7 +433,7 @@ def _letter_scripts(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
         for word, a, b, many in zip(
             SCRIPTS.values(),
             *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts),
-            held,
+            sample_counts,
             strict=True,
         )
     ]
@@ -450,10 +459,10 @@ def _duplicate_counts(table: Table, unfit: Array) -> Iterator[Plot]:
     sizes = np.diff(np.append(starts, len(order)))
     if not (sizes > 1).any():
         return
-    each = np.searchsorted(_SIZES, sizes, side="right")  # 0: alone
-    owner = np.repeat(each, sizes)
+    size_ranges = np.searchsorted(_SIZES, sizes, side="right")  # 0: alone
+    owner = np.repeat(size_ranges, sizes)
     parts = [np.bincount(owner[mask[order]], minlength=len(_SIZES) + 1) for mask in (~unfit, unfit)]
-    groups = np.bincount(each, minlength=len(_SIZES) + 1).tolist()
+    groups = np.bincount(size_ranges, minlength=len(_SIZES) + 1).tolist()
     names = ["", *(_span(low, high) for low, high in pairwise(_SIZES))]
     names.append(f"{_SIZES[-1]:,} and more")
     yield {
@@ -501,8 +510,8 @@ def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[d
         compared = rule.get("compared")
         if compared:
             measures = [
-                one | {"label": _label(schema, one["field"], one["measure"])}
-                for one in compared["measures"]
+                measure | {"label": _label(schema, measure["field"], measure["measure"])}
+                for measure in compared["measures"]
             ]
             limits = {name: rule["options"].get(name) for name in ("effect", "false_discoveries")}
             yield {"code": code, "name": rule["name"]} | compared | {"measures": measures} | limits
@@ -515,8 +524,8 @@ def _label(schema: Schema, field: str, measure: str) -> str:
     """
     stat, _, part = measure.partition(_PART)
     stat = {"length": "dims"}.get(stat, stat)
-    said = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
-    return f"{said}, component {part}" if part else said
+    text = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
+    return f"{text}, component {part}" if part else text
 
 
 _MAX_PAIRS = 12
@@ -548,12 +557,12 @@ def overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | N
     judged = np.array(
         [_OVERLAPS_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool
     )[failing.rows]
-    made = {
-        what: _overlap_counts(values[places], rank[places], len(order), places, names)
-        for what, known, values, names in _compared_values(rows)
-        if len(places := np.flatnonzero(known & judged & (rank >= 0)))
+    overlap_data = {
+        kind: _overlap_counts(values[places], rank[places], len(order), places, names)
+        for kind, measured, values, names in _compared_values(rows)
+        if len(places := np.flatnonzero(measured & judged & (rank >= 0)))
     }
-    return {"splits": order} | made if made else None
+    return {"splits": order} | overlap_data if overlap_data else None
 
 
 def _compared_values(rows: Rows) -> Iterator[tuple[str, Array, Array, list[str]]]:
@@ -587,32 +596,40 @@ def _overlap_counts(
     none = [[0] * splits for _ in range(splits)]
     if not names and _all_distinct(values):  # the usual case, checked in a third of the time
         return {"of": np.bincount(rank, minlength=splits).tolist(), "shared": none, "pairs": []}
-    known, which = (
+    distinct_values, value_numbers = (
         (np.arange(len(names)), values) if names else np.unique(values, return_inverse=True)
     )
-    cells = np.bincount(which * splits + rank)  # counting is enough: avoids sorting all rows
-    met = np.flatnonzero(cells)
-    sizes, (value, split) = cells[met], np.divmod(met, splits)
-    of = np.bincount(split if names else rank, minlength=splits).tolist()
+    cells = np.bincount(
+        value_numbers * splits + rank
+    )  # counting is enough: avoids sorting all rows
+    filled_cells = np.flatnonzero(cells)
+    sizes, (value, split) = cells[filled_cells], np.divmod(filled_cells, splits)
+    split_sizes = np.bincount(split if names else rank, minlength=splits).tolist()
     several = np.bincount(value)[value] > 1
-    both, number = np.unique(value[several], return_inverse=True)
-    counts = np.zeros((len(both), splits), np.int64)
+    shared_values, number = np.unique(value[several], return_inverse=True)
+    counts = np.zeros((len(shared_values), splits), np.int64)
     counts[number, split[several]] = sizes[several]
-    there = (counts > 0).astype(np.int64)
-    shared = (there if names else counts).T @ there
+    present = (counts > 0).astype(np.int64)
+    shared = (present if names else counts).T @ present
     np.fill_diagonal(shared, 0)
     pairs = [
         {
-            "splits": [one, other],
-            "name": names[known[both[found]]] if names else "",
+            "splits": [first_split, second_split],
+            "name": names[distinct_values[shared_values[shared_index]]] if names else "",
             "rows": [
-                int(places[np.argmax((which == both[found]) & (rank == side))])
-                for side in (one, other)
+                int(
+                    places[
+                        np.argmax((value_numbers == shared_values[shared_index]) & (rank == side))
+                    ]
+                )
+                for side in (first_split, second_split)
             ],
         }
-        for one, other, found in islice(_shared_values(counts, shared), _MAX_PAIRS)
+        for first_split, second_split, shared_index in islice(
+            _shared_values(counts, shared), _MAX_PAIRS
+        )
     ]
-    return {"of": of, "shared": shared.tolist(), "pairs": pairs}
+    return {"of": split_sizes, "shared": shared.tolist(), "pairs": pairs}
 
 
 def _all_distinct(values: Array) -> bool:
@@ -628,8 +645,8 @@ def _shared_values(counts: Array, shared: Array) -> Iterator[tuple[int, int, int
     pairs = sorted(
         combinations(range(len(shared)), 2), key=lambda pair: -int(shared[pair[1], pair[0]])
     )
-    for one, other in pairs:
-        mine = np.flatnonzero((counts[:, one] > 0) & (counts[:, other] > 0))
-        often = counts[mine, one] + counts[mine, other]
-        for place in mine[np.argsort(-often, kind="stable")[:_PAIRS_PER_SPLIT_PAIR]].tolist():
-            yield one, other, place
+    for first_split, second_split in pairs:
+        common = np.flatnonzero((counts[:, first_split] > 0) & (counts[:, second_split] > 0))
+        frequency = counts[common, first_split] + counts[common, second_split]
+        for place in common[np.argsort(-frequency, kind="stable")[:_PAIRS_PER_SPLIT_PAIR]].tolist():
+            yield first_split, second_split, place

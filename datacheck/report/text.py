@@ -62,8 +62,8 @@ def _console() -> Console:
 
 
 def _width(console: Console) -> int:
-    known = console.is_terminal or "COLUMNS" in os.environ
-    return max(40, min(console.width, _WIDEST)) if known else _DEFAULT_WIDTH
+    has_width = console.is_terminal or "COLUMNS" in os.environ
+    return max(40, min(console.width, _WIDEST)) if has_width else _DEFAULT_WIDTH
 
 
 def report_lines(
@@ -96,15 +96,15 @@ def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
         for f, title in zip(shown, titles, strict=True)
     ]
     rank = [len(form) - 1 for form in forms]
-    left = room - len(shown) - 2
-    for wanted, first in ((0, 1), (1, None), (0, None)):
-        for number, form in enumerate(forms[:first]):
-            if rank[number] <= wanted:
+    lines_left = room - len(shown) - 2
+    for target_form, form_limit in ((0, 1), (1, None), (0, None)):
+        for number, form in enumerate(forms[:form_limit]):
+            if rank[number] <= target_form:
                 continue
-            more = len(form[wanted]) - len(form[rank[number]])
-            if more <= left:
-                rank[number] = wanted
-                left -= more
+            more = len(form[target_form]) - len(form[rank[number]])
+            if more <= lines_left:
+                rank[number] = target_form
+                lines_left -= more
     lines = [line for form, chosen in zip(forms, rank, strict=True) for line in form[chosen]]
     if len(shown) < len(findings):
         lines.append(
@@ -136,12 +136,12 @@ def _head(report: Report, width: int) -> list[Text]:
 
 
 def _unchanged_files(report: Report) -> str:
-    kept = report.run["kept_files"]
-    return f" ({_count(kept, 'file')} unchanged, not opened)" if kept else ""
+    unchanged = report.run["kept_files"]
+    return f" ({_count(unchanged, 'file')} unchanged, not opened)" if unchanged else ""
 
 
 def _fitness_line(report: Report) -> Text:
-    errors = {one.code for one in report.findings if one.severity is Severity.ERROR}
+    errors = {finding.code for finding in report.findings if finding.severity is Severity.ERROR}
     fit = fitness(report.dataset["samples"]["listed"], report.valid, errors, report.exit_code)
     return Text.assemble(
         _verdict(report),
@@ -151,28 +151,28 @@ def _fitness_line(report: Report) -> Text:
     )
 
 
-def _read_share(said: Mapping[str, Any] | None) -> str:
+def _read_share(read_stats: Mapping[str, Any] | None) -> str:
     """Return how much of the data was read."""
-    if said is None or not said["bytes"]:
+    if read_stats is None or not read_stats["bytes"]:
         return ""
-    opened = _percent_read(said["opened"], said["bytes"])
-    told = f"{opened} of the bytes read"
-    if said["partly"]:
-        told = (
-            f"{opened} of the bytes opened, {_percent_read(said['partly'], said['bytes'])} only "
+    opened = _percent_read(read_stats["opened"], read_stats["bytes"])
+    share_text = f"{opened} of the bytes read"
+    if read_stats["partly"]:
+        share_text = (
+            f"{opened} of the bytes opened, {_percent_read(read_stats['partly'], read_stats['bytes'])} only "
             f"in part"
         )
     fields = (
-        f", {said['fields_read']} of {said['fields']} fields"
-        if said["fields_read"] < said["fields"]
+        f", {read_stats['fields_read']} of {read_stats['fields']} fields"
+        if read_stats["fields_read"] < read_stats["fields"]
         else ""
     )
-    return f"; {told}{fields}"
+    return f"; {share_text}{fields}"
 
 
-def _percent_read(nbytes: int, of: int) -> str:
+def _percent_read(nbytes: int, total: int) -> str:
     """Return a share in percent; never 100 % for less than all, nor 0 % for more than nothing."""
-    share = nbytes / of * 100
+    share = nbytes / total * 100
     return (
         f"{share:.0f} %"
         if share in {0, 100}
@@ -219,8 +219,8 @@ def _short(
 ) -> list[Text]:
     lines = _wrapped(Text(clean(finding.message)), width, 2, message)
     if finding.cause is not None and finding.cause.text not in finding.message:
-        said = _cause(finding.cause, finding.failed)
-        lines += _wrapped(Text(f"= {clean(said)}", "cyan"), width, 2, cause)
+        cause_text = _cause(finding.cause, finding.failed)
+        lines += _wrapped(Text(f"= {clean(cause_text)}", "cyan"), width, 2, cause)
     return [*lines, *_examples(finding, width, keys)]
 
 
@@ -240,14 +240,16 @@ def _title(finding: Finding, width: int, kind: str) -> Text:
 
     `kind` is set if another finding has the same rule, fields and split.
     """
-    where = [clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)]
+    scope_parts = [
+        clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)
+    ]
     left = Text.assemble(
         (finding.severity.value, _COLOURS[finding.severity]),
         " ",
         (clean(finding.code), "bold"),
         " ",
         (clean(finding.name), "bold"),
-        "".join(f" · {part}" for part in where if part),
+        "".join(f" · {part}" for part in scope_parts if part),
     )
     right = _extent(finding)
     if len(right) > width // 2:
@@ -287,13 +289,13 @@ def _percent(share: float) -> str:
 
 
 def _cause(cause: Cause, failed: int) -> str:
-    said = cause.text
-    if cause.explains is not None and failed and f"{cause.explains:,} of" not in said:
-        said += f" (explains {cause.explains:,} of {failed:,})"
-    others = [other for other in cause.alternatives if other not in cause.text]
+    text = cause.text
+    if cause.explains is not None and failed and f"{cause.explains:,} of" not in text:
+        text += f" (explains {cause.explains:,} of {failed:,})"
+    others = [alternative for alternative in cause.alternatives if alternative not in cause.text]
     if others:
-        said += f"; or {' or '.join(others)}"
-    return said
+        text += f"; or {' or '.join(others)}"
+    return text
 
 
 def _examples(finding: Finding, width: int, most: int) -> list[Text]:
@@ -322,13 +324,13 @@ def _rows(words: Sequence[str], width: int) -> list[str]:
 
 def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text]:
     lines = _entry("checked", Text(_rules(report)), width, 0)
-    told = [*_crashes(report), *report.unchecked]
-    for number, sentence in enumerate(told[:_MAX_UNCHECKED]):
+    sentences = [*_crashes(report), *report.unchecked]
+    for number, sentence in enumerate(sentences[:_MAX_UNCHECKED]):
         lines += _entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0, 2)
-    if len(told) > _MAX_UNCHECKED:
+    if len(sentences) > _MAX_UNCHECKED:
         lines += _entry(
             "",
-            Text(f"… and {len(told) - _MAX_UNCHECKED} more in result.json: unchecked", "dim"),
+            Text(f"… and {len(sentences) - _MAX_UNCHECKED} more in result.json: unchecked", "dim"),
             width,
             0,
         )
@@ -359,8 +361,8 @@ def _next_commands(report: Report, encoding: str) -> Iterable[str]:
         return  # samples of a loader have no file
     folder = Path(report.folder)
     newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
-    where = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
-    command = f"datacheck view {shlex.quote(key)}{where}"
+    run_option = "" if newest else f" --run {shlex.quote(relative_to_cwd(folder))}"
+    command = f"datacheck view {shlex.quote(key)}{run_option}"
     # an escaped name is not the sample's name
     if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:
         yield command
@@ -379,43 +381,46 @@ def _rules(report: Report) -> str:
         ),
         (Verdict.OFF, "off"),
     ]
-    said = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
-    return f"{_count(len(report.verdicts), 'rule')}: {said}"
+    tally_text = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
+    return f"{_count(len(report.verdicts), 'rule')}: {tally_text}"
 
 
-def _changes_since(said: Mapping[str, Any]) -> str:
+def _changes_since(comparison: Mapping[str, Any]) -> str:
     """Return the changes since the previous scan, and which inputs besides the data changed."""
-    new = said["new"]["count"]
-    gone = said["gone"]["count"]
-    told = [_count(new, "new finding") if new else "", f"{gone:,} no longer found" if gone else ""]
-    others = " and ".join(f"another {what}" for what in said["other"])
-    when = said["started"].replace("T", " ").replace("Z", " UTC")
+    new = comparison["new"]["count"]
+    resolved = comparison["gone"]["count"]
+    change_counts = [
+        _count(new, "new finding") if new else "",
+        f"{resolved:,} no longer found" if resolved else "",
+    ]
+    others = " and ".join(f"another {input_name}" for input_name in comparison["other"])
+    when = comparison["started"].replace("T", " ").replace("Z", " UTC")
     return (
         f"the scan of {when}{f' (with {others})' if others else ''}: "
-        f"{', '.join(filter(None, told)) or 'nothing new'}"
+        f"{', '.join(filter(None, change_counts)) or 'nothing new'}"
     )
 
 
 def _crashes(report: Report) -> Iterable[str]:
     for crash in report.crashes:
-        last = crash["traceback"].strip().splitlines()[-1]
+        error_line = crash["traceback"].strip().splitlines()[-1]
         yield (
-            f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last} (traceback in "
+            f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {error_line} (traceback in "
             f"result.json)"
         )
 
 
 def _valid(report: Report) -> str:
     listed = report.dataset["samples"]["listed"]
-    said = f"{report.valid:,} of {_count(listed, 'sample')}"
+    text = f"{report.valid:,} of {_count(listed, 'sample')}"
     splits = report.dataset["splits"]
     if splits:
         parts = [f"{name} {c['valid']:,} of {c['samples']:,}" for name, c in splits.items()]
-        said += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
+        text += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
     samples = report.dataset["samples"]
     unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
     rest = "; those left out are named in valid.json" if report.valid < listed else ""
-    return clean(said + (f"; {', '.join(unread)}" if unread else "") + rest)
+    return clean(text + (f"; {', '.join(unread)}" if unread else "") + rest)
 
 
 def _last_line(report: Report) -> Text:

@@ -81,7 +81,7 @@ def log_to_mlflow(
         logged. Exceptions of MLflow are not caught.
     """
     mlflow = require("mlflow", "mlflow")
-    told = _tracked_dataset(done, prefix, files=files)
+    tracked = _tracked_dataset(done, prefix, files=files)
     if run_id is None:
         active = mlflow.active_run()
         if active is None:
@@ -91,19 +91,19 @@ def log_to_mlflow(
             )
             raise UsageError(msg)
         run_id = active.info.run_id
-    of = mlflow.entities
+    entities = mlflow.entities
     client = mlflow.MlflowClient()
     now = int(time.time() * 1000)
     client.log_batch(
         run_id,
         metrics=[
-            of.Metric(f"{prefix}/{name}", float(count), now, 0)
-            for name, count in told.counts.items()
+            entities.Metric(f"{prefix}/{name}", float(count), now, 0)
+            for name, count in tracked.counts.items()
         ],
-        tags=[of.RunTag(f"{prefix}/{name}", text) for name, text in told.facts.items()],
+        tags=[entities.RunTag(f"{prefix}/{name}", text) for name, text in tracked.facts.items()],
     )
-    client.log_inputs(run_id, [of.DatasetInput(of.Dataset(**_entity(told)), [])])
-    for file in told.files:
+    client.log_inputs(run_id, [entities.DatasetInput(entities.Dataset(**_entity(tracked)), [])])
+    for file in tracked.files:
         client.log_artifact(run_id, str(file), prefix)
 
 
@@ -133,25 +133,25 @@ def log_to_wandb(
         files. Paths are logged as by `log_to_mlflow`. An offline run stays offline.
     """
     wandb = require("wandb", "wandb")
-    told = _tracked_dataset(done, prefix, files=files)
+    tracked = _tracked_dataset(done, prefix, files=files)
     run = to or wandb.run
     if run is None:
         msg = "no run of Weights & Biases is open: call wandb.init() before, or give to="
         raise UsageError(msg)
     run.config.update(
-        {f"{prefix}/{name}": text for name, text in told.facts.items()}, allow_val_change=True
+        {f"{prefix}/{name}": text for name, text in tracked.facts.items()}, allow_val_change=True
     )
-    run.summary.update({f"{prefix}/{name}": count for name, count in told.counts.items()})
+    run.summary.update({f"{prefix}/{name}": count for name, count in tracked.counts.items()})
     artifact = wandb.Artifact(
-        f"{_artifact_name(prefix)}-{_artifact_name(told.name)}"[:128],
+        f"{_artifact_name(prefix)}-{_artifact_name(tracked.name)}"[:128],
         type="datacheck",
-        metadata={**told.facts, "source": told.source},
+        metadata={**tracked.facts, "source": tracked.source},
     )
-    for file in told.files:
+    for file in tracked.files:
         artifact.add_file(str(file))
-    if not told.files:
-        with artifact.new_file("facts.json") as made:
-            made.write(json.dumps(told.facts | told.counts, indent=2))
+    if not tracked.files:
+        with artifact.new_file("facts.json") as facts_file:
+            facts_file.write(json.dumps(tracked.facts | tracked.counts, indent=2))
     run.log_artifact(artifact)
 
 
@@ -166,22 +166,22 @@ def _tracked_dataset(
         raise UsageError(msg)
     if isinstance(done, ScanRun):
         return _of_run(Path(done.report.folder), done, files=files)
-    where = done.path if isinstance(done, Built) else done
-    folder = None if isinstance(done, Built) or is_url(where) else run_in(Path(where))
+    location = done.path if isinstance(done, Built) else done
+    folder = None if isinstance(done, Built) or is_url(location) else run_in(Path(location))
     if folder is not None:
         return _of_run(folder, folder, files=files)
-    if not is_url(where) and not any(find_caches(Path(where))):
+    if not is_url(location) and not any(find_caches(Path(location))):
         msg = (
-            f"{where}: is neither a finished run nor a cache. Name the folder of one, for "
+            f"{location}: is neither a finished run nor a cache. Name the folder of one, for "
             f"example .datacheck/latest"
         )
         raise UsageError(msg)
-    return _of_cache(choose_cache(where))
+    return _of_cache(choose_cache(location))
 
 
 def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDataset:
     try:
-        told = _run_facts(folder)
+        tracked = _run_facts(folder)
         # a link in its place would upload another file
         if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):
             write_page(run)
@@ -189,23 +189,23 @@ def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _TrackedDatase
         raise
     except Exception as error:
         raise unread(folder, error) from error
-    return replace(told, files=[folder / RESULT, folder / PAGE]) if files else told
+    return replace(tracked, files=[folder / RESULT, folder / PAGE]) if files else tracked
 
 
 def _run_facts(folder: Path) -> _TrackedDataset:
-    said = read_result(folder)
-    dataset = said["dataset"]
-    verdict = said["verdict"]
-    rules: dict[str, Any] = said["rules"]
+    result = read_result(folder)
+    dataset = result["dataset"]
+    verdict = result["verdict"]
+    rules: dict[str, Any] = result["rules"]
     facts = {
         "digest": dataset["digest"],
         "verdict": verdict["status"],
         "dataset": dataset["name"],
         "root": _portable_path(dataset["root"]),
-        "schema_digest": said["schema"]["digest"],
-        "level": said["run"]["level"],
-        "version": said["run"]["version"],
-        "run": said["run"]["id"],
+        "schema_digest": result["schema"]["digest"],
+        "level": result["run"]["level"],
+        "version": result["run"]["version"],
+        "run": result["run"]["id"],
         "failing": " ".join(code for code, rule in rules.items() if rule["status"] == "fail"),
     }
     counts = {
@@ -254,33 +254,37 @@ def _of_cache(path: Path | str) -> _TrackedDataset:
     )
 
 
-def _entity(told: _TrackedDataset) -> dict[str, str]:
+def _entity(tracked: _TrackedDataset) -> dict[str, str]:
     """Return the dataset in MLflow's form."""
     kind = (
         "code"
-        if told.loader
-        else told.source.partition("://")[0]
-        if is_url(told.source)
+        if tracked.loader
+        else tracked.source.partition("://")[0]
+        if is_url(tracked.source)
         else "local"
     )
-    source = {"tags": {"mlflow.source.name": told.source}} if told.loader else {"uri": told.source}
+    source = (
+        {"tags": {"mlflow.source.name": tracked.source}}
+        if tracked.loader
+        else {"uri": tracked.source}
+    )
     return {
-        "name": told.name,
-        "digest": told.digest,
+        "name": tracked.name,
+        "digest": tracked.digest,
         "source_type": kind,
         "source": json.dumps(source),
-        "profile": json.dumps(told.counts),
+        "profile": json.dumps(tracked.counts),
     }
 
 
-def _portable_path(where: str) -> str:
+def _portable_path(location: str) -> str:
     """Return a path relative to the working folder, or else its last part.
 
     It reveals nothing about the machine.
     """
-    if is_url(where):
-        return where
-    inside = Path(relative_to_cwd(Path(where)))
+    if is_url(location):
+        return location
+    inside = Path(relative_to_cwd(Path(location)))
     return inside.name if inside.is_absolute() else str(inside)
 
 

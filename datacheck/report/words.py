@@ -83,8 +83,8 @@ def escaped_json(data: bytes) -> bytes:
     return COMMAND.sub(r"\\u0023#", _UNSAFE.sub(_escaped, data.decode())).encode()
 
 
-def _escaped(found: re.Match[str]) -> str:
-    sign = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    sign = match[0]
     if sign in "\t\r":  # unescaped, they occur only between values
         return " "
     units = sign.encode("utf-16-be", "surrogatepass")
@@ -127,13 +127,13 @@ def finding_title(finding: Mapping[str, Any]) -> str:
     Args:
         finding: from a result.json.
     """
-    where = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
+    scope = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
     count = (
         f"{finding['failed']:,} of {finding['of']:,} samples"
         if finding["failed"]
         else "the dataset as a whole"
     )
-    return " \u00b7 ".join([f"{finding['rule']} {finding['name']}", *where]) + f" ({count})"
+    return " \u00b7 ".join([f"{finding['rule']} {finding['name']}", *scope]) + f" ({count})"
 
 
 def last_line(traceback: str) -> str:
@@ -146,14 +146,14 @@ def plain(line: Text, encoding: str) -> Text:
 
     A changed line loses its colours.
     """
-    said = escape_ci_commands(line.plain)
+    text = escape_ci_commands(line.plain)
     if encoding.lower().replace("-", "") != "utf8":
-        said = said.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
-    elif said == line.plain:
+        text = text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    elif text == line.plain:
         return line
     from rich.text import Text  # noqa: PLC0415  callers that only format sizes need no Rich
 
-    return Text(said)
+    return Text(text)
 
 
 _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,.;:?!)]}%")
@@ -181,14 +181,14 @@ def spans(text: str, width: int) -> list[tuple[int, int]]:
     start = 0
     stop = 0  # of the line so far
     for begin, end in _breakable_spans(text):
-        last = begin + len(text[begin:end].rstrip())
-        if cell_len(text[start:last]) > width:
+        visible_end = begin + len(text[begin:end].rstrip())
+        if cell_len(text[start:visible_end]) > width:
             lines += [(start, stop)] * (stop > start)
             start = begin
-            for part in chop_cells(text[begin:last], width)[:-1]:
+            for part in chop_cells(text[begin:visible_end], width)[:-1]:
                 lines.append((start, start + len(part)))
                 start += len(part)
-        stop = last
+        stop = visible_end
     return [*lines, (start, stop)]
 
 
@@ -198,12 +198,12 @@ def _breakable_spans(text: str) -> Iterator[tuple[int, int]]:
     return pairwise([0, *places, len(text)])
 
 
-def _may_break(before: str, behind: str) -> bool:
+def _may_break(before: str, after: str) -> bool:
     """Return whether a line may break between two characters."""
     if before == " ":
-        return behind != " " and behind not in _NEVER_AFTER_SPACE
-    if behind == " " or behind in _NEVER_FIRST or before in _NEVER_LAST:
+        return after != " " and after not in _NEVER_AFTER_SPACE
+    if after == " " or after in _NEVER_FIRST or before in _NEVER_LAST:
         return False
-    cells = cell_len(before), cell_len(behind)
+    cells = cell_len(before), cell_len(after)
     # a pair narrower than its parts is a single emoji
-    return 2 in cells and cells[1] > 0 and cell_len(before + behind) == sum(cells)
+    return 2 in cells and cells[1] > 0 and cell_len(before + after) == sum(cells)

@@ -129,46 +129,56 @@ def bisect(
         itself diverges by chance. If baseline runs differ from one another, every switch is
         repeated, since a switch that makes the training steady is the cause.
     """
-    known = [*switches.NAMES, *(switch.name for switch in training.given)]
-    _check_switches(training, known, only)
-    bases = [_run_baseline(training, i, told) for i in range(repeats)]
+    known_names = [*switches.NAMES, *(switch.name for switch in training.given)]
+    _check_switches(training, known_names, only)
+    baselines = [_run_baseline(training, i, told) for i in range(repeats)]
     planned = [
-        (switch, why)
-        for switch, why in _plan_switches(training, bases[0])
+        (switch, reason)
+        for switch, reason in _plan_switches(training, baselines[0])
         if not only or switch.name in only
     ]
-    tried = [
-        (switch, [_run_trial(training, switch, 0, told)]) for switch, why in planned if not why
+    trial_runs = [
+        (switch, [_run_trial(training, switch, 0, told)])
+        for switch, reason in planned
+        if not reason
     ]
-    apart = [
+    diverging = [
         switch
-        for switch, (run,) in tried
-        if not _failure_reason(switch, run) and _compare_runs(bases[0], run).step is not None
+        for switch, (run,) in trial_runs
+        if not _failure_reason(switch, run) and _compare_runs(baselines[0], run).step is not None
     ]
     runs = max(_CONFIRMING_RUNS, repeats)
-    if apart or _diverged(_compare_all(bases)):
-        bases += [_run_baseline(training, i, told) for i in range(repeats, runs)]
-    among = _compare_all(bases)
-    for switch, trials in tried:
-        if (switch in apart or _diverged(among)) and not _failure_reason(switch, trials[0]):
+    if diverging or _diverged(_compare_all(baselines)):
+        baselines += [_run_baseline(training, i, told) for i in range(repeats, runs)]
+    baseline_pairs = _compare_all(baselines)
+    for switch, trials in trial_runs:
+        if (switch in diverging or _diverged(baseline_pairs)) and not _failure_reason(
+            switch, trials[0]
+        ):
             trials += [_run_trial(training, switch, i, told) for i in range(1, runs)]
-    found = Bisection(
-        (training.steps, sum(1 for _ in bases[0].trace.of("step"))),
-        len(bases),
-        _baseline_noise(among),
+    bisection = Bisection(
+        (training.steps, sum(1 for _ in baselines[0].trace.of("step"))),
+        len(baselines),
+        _baseline_noise(baseline_pairs),
     )
-    found.rows += [
-        Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why
+    bisection.rows += [
+        Effect(
+            skipped_switch.name, skipped_switch.old, skipped_switch.new, "not tried", said=reason
+        )
+        for skipped_switch, reason in planned
+        if reason
     ]
-    found.rows += [_switch_effect(switch, bases, trials, among) for switch, trials in tried]
-    found.rows.sort(key=lambda row: row.order)
-    return found
+    bisection.rows += [
+        _switch_effect(switch, baselines, trials, baseline_pairs) for switch, trials in trial_runs
+    ]
+    bisection.rows.sort(key=lambda row: row.order)
+    return bisection
 
 
 def _run_baseline(
-    training: TrainingCommand, i: int, told: Callable[[str], None]
+    training: TrainingCommand, i: int, progress: Callable[[str], None]
 ) -> TrainingOutcome:
-    told(f"baseline {i + 1}")
+    progress(f"baseline {i + 1}")
     run = training.run(f"baseline-{i}")
     if run.failed:
         msg = f"the training as it is could not be run: {run.failed}"
@@ -177,29 +187,31 @@ def _run_baseline(
 
 
 def _run_trial(
-    training: TrainingCommand, switch: Switch, i: int, told: Callable[[str], None]
+    training: TrainingCommand, switch: Switch, i: int, progress: Callable[[str], None]
 ) -> TrainingOutcome:
-    told(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
+    progress(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
     return training.run(f"trial-{switch.name.replace('/', '_')}-{i}", switch)
 
 
-def _check_switches(training: TrainingCommand, known: Sequence[str], only: Sequence[str]) -> None:
+def _check_switches(
+    training: TrainingCommand, known_names: Sequence[str], only: Sequence[str]
+) -> None:
     for name in only:
-        if name not in known:
-            msg = f"--only {name}: no such switch. There are {', '.join(known)}"
+        if name not in known_names:
+            msg = f"--only {name}: no such switch. There are {', '.join(known_names)}"
             raise UsageError(msg)
-    for name in known:
-        if known.count(name) > 1:
+    for name in known_names:
+        if known_names.count(name) > 1:
             msg = f"--switch {name}: there are two of that name"
             raise UsageError(msg)
     for switch in training.given:
-        at = None if switch.variable else find_word(training.words, switch.name)
-        if at is not None:
-            word = training.words[at]
-            value = word.partition("=")[2] if "=" in word else training.words[at + 1]
+        word_index = None if switch.variable else find_word(training.words, switch.name)
+        if word_index is not None:
+            word = training.words[word_index]
+            value = word.partition("=")[2] if "=" in word else training.words[word_index + 1]
             if value != switch.old:
-                asked = f"--switch {switch.name}={switch.old}:{switch.new}"
-                msg = f"{asked}: the command says {value}, and not {switch.old}"
+                option = f"--switch {switch.name}={switch.old}:{switch.new}"
+                msg = f"{option}: the command says {value}, and not {switch.old}"
                 raise UsageError(msg)
 
 
@@ -229,14 +241,14 @@ def _plan_switches(training: TrainingCommand, base: TrainingOutcome) -> list[tup
 
 def _cache_switch(training: TrainingCommand) -> tuple[Switch, str]:
     words = list(training.words)
-    turned = toggle_caches(words)
-    if words == turned:
+    toggled_words = toggle_caches(words)
+    if words == toggled_words:
         return Switch(
             switches.CACHE, None, None, given=False
         ), "no word of the command line turns a cache on or off"
     old, new = (
         " ".join(word for word in one if word not in other)
-        for one, other in ((words, turned), (turned, words))
+        for one, other in ((words, toggled_words), (toggled_words, words))
     )
     return Switch(switches.CACHE, old, new, given=False), ""
 
@@ -246,55 +258,64 @@ def _cache_switch(training: TrainingCommand) -> tuple[Switch, str]:
 
 def _switch_effect(
     switch: Switch,
-    bases: Sequence[TrainingOutcome],
+    baselines: Sequence[TrainingOutcome],
     trials: Sequence[TrainingOutcome],
-    among: Sequence[_RunPair],
+    baseline_pairs: Sequence[_RunPair],
 ) -> Effect:
     """Return the row of a switch from all runs with it and all baseline runs."""
     names = switch.name, switch.old, switch.new
     failed = next((why for run in trials if (why := _failure_reason(switch, run))), "")
     if failed:
         return Effect(*names, "failed", said=failed)
-    across = [_compare_runs(base, run) for base in bases for run in trials]
-    within = _compare_all(trials)
-    parted = _diverged(across)
-    noise = _earliest(among)
-    first = _earliest(across) or across[0]
-    state, said = "same", first.said
+    cross_pairs = [_compare_runs(base, run) for base in baselines for run in trials]
+    trial_pairs = _compare_all(trials)
+    diverging_pairs = _diverged(cross_pairs)
+    noise = _earliest(baseline_pairs)
+    earliest_pair = _earliest(cross_pairs) or cross_pairs[0]
+    state, sentence = "same", earliest_pair.said
     if noise is not None:
-        state, said = _noisy_state(among, within, noise)
-    sooner = len(parted) == len(across) and (
-        noise is None or _latest_step(parted) < (noise.step or 0)
+        state, sentence = _noisy_state(baseline_pairs, trial_pairs, noise)
+    diverges_sooner = len(diverging_pairs) == len(cross_pairs) and (
+        noise is None or _latest_step(diverging_pairs) < (noise.step or 0)
     )
-    if sooner and state != "steady":
-        state, said = "parts", first.said
-        if (itself := _earliest(within)) is not None:
-            said = f"{said}. With it the training differs from itself, from step {itself.step} on"
-    elif parted and noise is None:
-        said = "the training is random by itself, or with the switch: a higher --repeats says more"
+    if diverges_sooner and state != "steady":
+        state, sentence = "parts", earliest_pair.said
+        if (trial_divergence := _earliest(trial_pairs)) is not None:
+            sentence = f"{sentence}. With it the training differs from itself, from step {trial_divergence.step} on"
+    elif diverging_pairs and noise is None:
+        sentence = (
+            "the training is random by itself, or with the switch: a higher --repeats says more"
+        )
         state = "sometimes"
     return Effect(
-        *names, state, first.step, first.column, first.compared, said, len(across), len(parted)
+        *names,
+        state,
+        earliest_pair.step,
+        earliest_pair.column,
+        earliest_pair.compared,
+        sentence,
+        len(cross_pairs),
+        len(diverging_pairs),
     )
 
 
 def _noisy_state(
-    among: Sequence[_RunPair], within: Sequence[_RunPair], noise: _RunPair
+    baseline_pairs: Sequence[_RunPair], trial_pairs: Sequence[_RunPair], noise: _RunPair
 ) -> tuple[str, str]:
     """Return state and sentence of a switch if baseline runs differ from one another."""
-    often = (
-        f"runs as it is differ in {_diverged_share(among)}, runs with it in "
-        f"{_diverged_share(within)}"
+    frequencies = (
+        f"runs as it is differ in {_diverged_share(baseline_pairs)}, runs with it in "
+        f"{_diverged_share(trial_pairs)}"
     )
-    if _diverged(within):
+    if _diverged(trial_pairs):
         return (
             "noise",
-            f"the training differs from itself from step {noise.step} on, with it as well: {often}",
+            f"the training differs from itself from step {noise.step} on, with it as well: {frequencies}",
         )
-    runs = (1 + (1 + 8 * len(within)) ** 0.5) / 2
-    if (1 - len(_diverged(among)) / len(among)) ** (runs / 2) > _MAX_CHANCE:
-        return "noise", f"{often}, which may be chance: a higher --repeats says more"
-    return "steady", f"the training differs from itself without it, and not with it: {often}"
+    runs = (1 + (1 + 8 * len(trial_pairs)) ** 0.5) / 2
+    if (1 - len(_diverged(baseline_pairs)) / len(baseline_pairs)) ** (runs / 2) > _MAX_CHANCE:
+        return "noise", f"{frequencies}, which may be chance: a higher --repeats says more"
+    return "steady", f"the training differs from itself without it, and not with it: {frequencies}"
 
 
 def _diverged_share(pairs: Sequence[_RunPair]) -> str:
@@ -317,41 +338,55 @@ def _latest_step(pairs: Iterable[_RunPair]) -> int:
     return max(pair.step or 0 for pair in pairs)
 
 
-def _baseline_noise(among: Sequence[_RunPair]) -> Effect | None:
-    first = _earliest(among)
-    if first is None:
+def _baseline_noise(baseline_pairs: Sequence[_RunPair]) -> Effect | None:
+    earliest_pair = _earliest(baseline_pairs)
+    if earliest_pair is None:
         return None
-    found = Effect(
-        "baseline", "", "", "parts", first.step, first.column, first.compared, first.said
+    effect = Effect(
+        "baseline",
+        "",
+        "",
+        "parts",
+        earliest_pair.step,
+        earliest_pair.column,
+        earliest_pair.compared,
+        earliest_pair.said,
     )
-    return replace(found, pairs=len(among), parted=len(_diverged(among)))
+    return replace(effect, pairs=len(baseline_pairs), parted=len(_diverged(baseline_pairs)))
 
 
 def _failure_reason(switch: Switch, trial: TrainingOutcome) -> str:
     """Return why a run says nothing about its switch; empty if it does."""
     if trial.failed or switch.given or switch.name == switches.CACHE:
         return trial.failed
-    held = trial.start["held"].get(switch.name)
-    again = any(one != switch.new for one in (held if isinstance(held, list) else [held]))
-    return f"the script has set it to {held} again" if again else ""
+    switch_values = trial.start["held"].get(switch.name)
+    overwritten = any(
+        value != switch.new
+        for value in (switch_values if isinstance(switch_values, list) else [switch_values])
+    )
+    return f"the script has set it to {switch_values} again" if overwritten else ""
 
 
 def _compare_runs(one: TrainingOutcome, other: TrainingOutcome) -> _RunPair:
-    parting = compare_steps(one.trace, other.trace, 0)
+    divergence = compare_steps(one.trace, other.trace, 0)
     if one.start["weights"] != other.start["weights"]:
-        return _RunPair(0, _WEIGHTS, "the weights differ before the first step", parting.compared)
-    column = first_column(parting)
+        return _RunPair(
+            0, _WEIGHTS, "the weights differ before the first step", divergence.compared
+        )
+    column = first_column(divergence)
     if column is not None:
-        said = meaning(parting, column, weights_equal=True)
-        return _RunPair(column.step, column.name, said, parting.compared)
-    whole = all(
+        sentence = meaning(divergence, column, weights_equal=True)
+        return _RunPair(column.step, column.name, sentence, divergence.compared)
+    both_complete = all(
         run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"]
         for run in (one, other)
     )
-    if any(parting.only.values()) and whole:
-        return _RunPair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
+    if any(divergence.only.values()) and both_complete:
+        return _RunPair(
+            divergence.compared, _LENGTH, "one of them ends sooner", divergence.compared
+        )
     return _RunPair(
         None,
-        said="" if whole else "one of them was stopped by --seconds",
-        compared=parting.compared,
+        said="" if both_complete else "one of them was stopped by --seconds",
+        compared=divergence.compared,
     )

@@ -73,7 +73,7 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         found = installed()
         return found.packages
 
-    made: dict[str, Callable[[], Section]] = {
+    section_makers: dict[str, Callable[[], Section]] = {
         "packages": read_packages,
         "native": lambda: native(found),
         "code": lambda: dict(code(found)),
@@ -88,9 +88,9 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         "rng": rng,
         "data": lambda: _data_section(data),
     }
-    said = {name: _run_section(name, make, seconds) for name, make in made.items()}
-    said["process"].setdefault("volatile", {})["seconds"] = seconds
-    return {name: said[name] for name in SECTIONS}
+    sections = {name: _run_section(name, make, seconds) for name, make in section_makers.items()}
+    sections["process"].setdefault("volatile", {})["seconds"] = seconds
+    return {name: sections[name] for name in SECTIONS}
 
 
 def extend_capture(said: Capture, *, ended: bool = False) -> bool:
@@ -108,29 +108,29 @@ def extend_capture(said: Capture, *, ended: bool = False) -> bool:
         Never raises. Sections that failed or are absent stay so.
     """
     seconds: dict[str, float] = {}
-    found = InstalledPackages()
-    known = {
+    installed_packages = InstalledPackages()
+    known_sections = {
         name: said[name]
         for name in ("packages", "native", "code")
         if name in said and not is_missing(said[name])
     }
-    if not known:
+    if not known_sections:
         return False
     try:
-        found = installed()
+        installed_packages = installed()
     except Exception:  # noqa: BLE001  as in `capture`
         return False
-    made: dict[str, Callable[[], Section]] = {
-        "packages": lambda: found.packages,
-        "native": lambda: native(found),
-        "code": lambda: dict(code(found)),
+    section_makers: dict[str, Callable[[], Section]] = {
+        "packages": lambda: installed_packages.packages,
+        "native": lambda: native(installed_packages),
+        "code": lambda: dict(code(installed_packages)),
     }
     volatile = said.setdefault("process", {}).setdefault("volatile", {})
     later = volatile.setdefault("later", {})
     grew, volatile["ended"] = ended, ended
-    for name, section in known.items():
-        now = _run_section(name, made[name], seconds)
-        for key, value in now.items() if not is_missing(now) else ():
+    for name, section in known_sections.items():
+        current = _run_section(name, section_makers[name], seconds)
+        for key, value in current.items() if not is_missing(current) else ():
             if key not in section or (
                 _entry_value(value, "loaded") and not _entry_value(section[key], "loaded")
             ):
@@ -152,19 +152,19 @@ def _run_section(name: str, make: Callable[[], Section], seconds: dict[str, floa
 
 
 def _data_section(places: Sequence[str | os.PathLike[str]]) -> Section:
-    said: Section = {}
-    seen: set[Path] = set()
+    section: Section = {}
+    seen_paths: set[Path] = set()
     for place in places:
         path = Path(os.path.realpath(place))
-        if path in seen:
+        if path in seen_paths:
             continue
-        seen.add(path)
-        name = free_name(str(path), said)
+        seen_paths.add(path)
+        name = free_name(str(path), section)
         try:
-            said[name] = _data_digests(path)
+            section[name] = _data_digests(path)
         except Exception as error:  # noqa: BLE001  one of several: the others are still captured
-            said[name] = {"missing": str(error).partition("\n")[0]}
-    return said
+            section[name] = {"missing": str(error).partition("\n")[0]}
+    return section
 
 
 def _data_digests(path: Path) -> dict[str, str]:
@@ -211,8 +211,8 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
     loaded = {
         name
         for side in (a, b)
-        for name, said in side.get("packages", {}).items()
-        if _entry_value(said, "loaded")
+        for name, package in side.get("packages", {}).items()
+        if _entry_value(package, "loaded")
     }
     return [
         *(d for d in _section_differences(a, b, "code", "code") if not may_come(d)),
@@ -248,31 +248,41 @@ def _loads_later(
     later = [
         {}
         if other.get("ended")
-        else {name: frozenset(map(str, some)) for name, some in side.get("later", {}).items()}
+        else {
+            name: frozenset(map(str, entry_names))
+            for name, entry_names in side.get("later", {}).items()
+        }
         for side, other in ((in_a, in_b), (in_b, in_a))
     ]
 
-    def comes(one: CaptureDifference) -> bool:
-        alone = one.a is None or one.b is None
-        return alone and one.name in later[one.b is not None].get(one.section, ())
+    def comes(difference: CaptureDifference) -> bool:
+        one_sided = difference.a is None or difference.b is None
+        return one_sided and difference.name in later[difference.b is not None].get(
+            difference.section, ()
+        )
 
     return comes
 
 
-def _entry_value(said: Any, name: str) -> Any:
-    return said.get(name) if isinstance(said, dict) else None
+def _entry_value(entry: Any, name: str) -> Any:
+    return entry.get(name) if isinstance(entry, dict) else None
 
 
 def _section_differences(
     a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
 ) -> list[CaptureDifference]:
-    one = a.get(name, {})
-    other = b.get(name, {})
-    if is_missing(one) or is_missing(other):
-        said = [side["missing"] if is_missing(side) else "there" for side in (one, other)]
-        return [] if one == other else [CaptureDifference(group, name, *said)]
-    keys = sorted({*one, *other} - _NOT_COMPARED.get(name, set()))
-    pairs = ((key, _without_loaded(one.get(key)), _without_loaded(other.get(key))) for key in keys)
+    section_a = a.get(name, {})
+    section_b = b.get(name, {})
+    if is_missing(section_a) or is_missing(section_b):
+        side_states = [
+            side["missing"] if is_missing(side) else "there" for side in (section_a, section_b)
+        ]
+        return [] if section_a == section_b else [CaptureDifference(group, name, *side_states)]
+    keys = sorted({*section_a, *section_b} - _NOT_COMPARED.get(name, set()))
+    pairs = (
+        (key, _without_loaded(section_a.get(key)), _without_loaded(section_b.get(key)))
+        for key in keys
+    )
     return [CaptureDifference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
 
 
@@ -290,39 +300,48 @@ def _data_differences(
         Data with the same digest are equal under any name. If one entry is left on each side, these
         two are compared with each other.
     """
-    found = _section_differences(a, b, "data", "data")
+    all_differences = _section_differences(a, b, "data", "data")
     if any(is_missing(side.get("data", {})) for side in (a, b)):
-        return found
-    found = [
-        one
-        for one in found
-        if _data_identity(one.a) is None or _data_identity(one.a) != _data_identity(one.b)
+        return all_differences
+    all_differences = [
+        difference
+        for difference in all_differences
+        if _data_identity(difference.a) is None
+        or _data_identity(difference.a) != _data_identity(difference.b)
     ]
     twins: dict[Any, list[CaptureDifference]] = {}
-    for one in reversed([one for one in found if one.a is None]):
-        twins.setdefault(_data_identity(one.b), []).append(one)
-    left = []
-    for one in found:
-        digest = _data_identity(one.a) if one.b is None else None
+    for difference in reversed(
+        [difference for difference in all_differences if difference.a is None]
+    ):
+        twins.setdefault(_data_identity(difference.b), []).append(difference)
+    remaining = []
+    for difference in all_differences:
+        digest = _data_identity(difference.a) if difference.b is None else None
         if digest is not None and twins.get(digest):
             twins[digest].pop()
-        elif one.a is not None:
-            left.append(one)
-    there = sorted((one for some in twins.values() for one in some), key=lambda one: one.name)
-    alone = [one for one in left if one.b is None]
-    if len(alone) == len(there) == 1:
+        elif difference.a is not None:
+            remaining.append(difference)
+    only_b = sorted(
+        (difference for group in twins.values() for difference in group),
+        key=lambda difference: difference.name,
+    )
+    only_a = [difference for difference in remaining if difference.b is None]
+    if len(only_a) == len(only_b) == 1:
         pair = CaptureDifference(
-            "data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b
+            "data", f"{only_a[0].name} in A, {only_b[0].name} in B", only_a[0].a, only_b[0].b
         )
-        return sorted([pair, *(one for one in left if one.b is not None)], key=lambda one: one.name)
-    return sorted([*left, *there], key=lambda one: one.name)
+        return sorted(
+            [pair, *(difference for difference in remaining if difference.b is not None)],
+            key=lambda difference: difference.name,
+        )
+    return sorted([*remaining, *only_b], key=lambda difference: difference.name)
 
 
-def _data_identity(said: Any) -> Any:
+def _data_identity(entry: Any) -> Any:
     """Return the digests that identify data; None if there are none."""
     return (
-        (said.get("digest"), said.get("content_root"))
-        if isinstance(said, dict) and said.get("digest")
+        (entry.get("digest"), entry.get("content_root"))
+        if isinstance(entry, dict) and entry.get("digest")
         else None
     )
 
@@ -340,10 +359,10 @@ def _flag_differences(
         ("process", "flags", "sys.flags."),
         ("process", "env", "$"),
     ):
-        one, other = (dict(side.get(section, {}).get(name, {})) for side in (a, b))
+        values_a, values_b = (dict(side.get(section, {}).get(name, {})) for side in (a, b))
         if name == "env":
-            _drop_device_indices(one, other)
-        yield from _section_differences({name: one}, {name: other}, name, "flags", head)
+            _drop_device_indices(values_a, values_b)
+        yield from _section_differences({name: values_a}, {name: values_b}, name, "flags", head)
     for name in ("locale", "timezone", "start_method"):
         x, y = (side.get("process", {}).get(name) for side in (a, b))
         if x != y:
@@ -353,18 +372,18 @@ def _flag_differences(
 _DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
-def _drop_device_indices(one: Section, other: Section) -> None:
+def _drop_device_indices(env_a: Section, env_b: Section) -> None:
     """Drop the device variables from both sides unless the number of GPUs differs.
 
     Another index on the same machine changes no result.
     """
     for name in _DEVICE_VARIABLES:
-        counts = [_device_count(side.get(name)) for side in (one, other)]
+        counts = [_device_count(side.get(name)) for side in (env_a, env_b)]
         # Without the variable all GPUs are visible, at least one.
-        known = [count for count in counts if count is not None]
-        if counts[0] == counts[1] or (len(known) == 1 and known[0]):
-            one.pop(name, None)
-            other.pop(name, None)
+        known_counts = [count for count in counts if count is not None]
+        if counts[0] == counts[1] or (len(known_counts) == 1 and known_counts[0]):
+            env_a.pop(name, None)
+            env_b.pop(name, None)
 
 
 def _device_count(value: Any) -> int | None:
@@ -378,9 +397,12 @@ def _device_count(value: Any) -> int | None:
 def _rng_differences(
     a: Mapping[str, Section], b: Mapping[str, Section]
 ) -> Iterator[CaptureDifference]:
-    one = a.get("rng", {})
-    other = b.get("rng", {})
-    for name in sorted({*one, *other} - {"missing"}):
-        pair = one.get(name) or {}, other.get(name) or {}
-        if all(said.get("seeded") for said in pair) and pair[0]["digest"] != pair[1]["digest"]:
+    rng_a = a.get("rng", {})
+    rng_b = b.get("rng", {})
+    for name in sorted({*rng_a, *rng_b} - {"missing"}):
+        pair = rng_a.get(name) or {}, rng_b.get(name) or {}
+        if (
+            all(generator.get("seeded") for generator in pair)
+            and pair[0]["digest"] != pair[1]["digest"]
+        ):
             yield CaptureDifference("rng", name, pair[0]["digest"], pair[1]["digest"])

@@ -73,14 +73,14 @@ class RiskContext:
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a section, empty if it could not be captured."""
-        said: Mapping[str, Any] = self.capture.get(name, {})
-        return {} if isinstance(said.get("missing"), str) else said
+        contents: Mapping[str, Any] = self.capture.get(name, {})
+        return {} if isinstance(contents.get("missing"), str) else contents
 
     @property
     def env(self) -> Mapping[str, str]:
         """Environment variables of the process."""
-        found: Mapping[str, str] = self.section("process").get("env", {})
-        return found
+        variables: Mapping[str, str] = self.section("process").get("env", {})
+        return variables
 
     @property
     def torch(self) -> Mapping[str, Any]:
@@ -120,13 +120,13 @@ class RiskContext:
             bad: whether the setting is a risk; None: unknown.
             since: the first profile in which it is a risk.
         """
-        said = value if isinstance(value, str) else str(value)
+        value_text = value if isinstance(value, str) else str(value)
         if bad is None:
-            return CheckRow(name, said, "unknown", why, **mend)
+            return CheckRow(name, value_text, "unknown", why, **mend)
         if not bad:
-            return CheckRow(name, said, "ok")
+            return CheckRow(name, value_text, "ok")
         return CheckRow(
-            name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend
+            name, value_text, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend
         )
 
 
@@ -206,25 +206,27 @@ def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield risky packages that are loaded, shadowed installs, and editable installs."""
     packages = facts.section("packages")
     loaded = [
-        name for name, said in packages.items() if isinstance(said, dict) and said.get("loaded")
+        name
+        for name, package in packages.items()
+        if isinstance(package, dict) and package.get("loaded")
     ]
     modules = {path.partition("/")[0] for path in facts.section("code") if "/" in path}
     names = [*loaded, *modules, *facts.section("native")]
-    for name, (pattern, known, link) in _KNOWN.items():
-        found = [n for n in names if re.search(rf"(^|/)_?({pattern})", n, re.IGNORECASE)]
-        if found:
+    for name, (pattern, reason, link) in _KNOWN.items():
+        matches = [n for n in names if re.search(rf"(^|/)_?({pattern})", n, re.IGNORECASE)]
+        if matches:
             yield CheckRow(
                 name,
-                found[0],
+                matches[0],
                 "risk" if facts.gpu and facts.level >= 1 else "note",
-                f"{known} ({link}).",
+                f"{reason} ({link}).",
                 do="Measure with datacheck repro diff A1 A2 A3, or take its deterministic variant.",
             )
-    for name, said in packages.items():
-        if isinstance(said, dict) and said.get("shadowed") and name in loaded:
+    for name, package in packages.items():
+        if isinstance(package, dict) and package.get("shadowed") and name in loaded:
             yield CheckRow(
                 name,
-                f"{said['version']} hides {', '.join(said['shadowed'])}",
+                f"{package['version']} hides {', '.join(package['shadowed'])}",
                 "risk",
                 "It is installed more than once; which one is imported hangs on the order of "
                 "sys.path.",
@@ -232,8 +234,8 @@ def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
             )
     editable = [
         n
-        for n, said in packages.items()
-        if n != "datacheck" and isinstance(said, dict) and said.get("editable")
+        for n, package in packages.items()
+        if n != "datacheck" and isinstance(package, dict) and package.get("editable")
     ]
     if editable:
         yield CheckRow(
@@ -246,28 +248,28 @@ def package_rows(facts: RiskContext) -> Iterator[CheckRow]:
 
 def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield libraries that differ from their package, or that no package owns."""
-    for name, said in facts.section("native").items():
-        if said.get("intact") is False:
+    for name, library in facts.section("native").items():
+        if library.get("intact") is False:
             yield CheckRow(
                 name,
-                f"not what {said['owner']} installed",
+                f"not what {library['owner']} installed",
                 "risk",
                 "Its digest is not the one in RECORD: it was built again or replaced.",
-                do=f"Reinstall {said['owner']}.",
+                do=f"Reinstall {library['owner']}.",
             )
-        elif "missing" in said:
+        elif "missing" in library:
             yield CheckRow(
                 name,
-                said["missing"],
+                library["missing"],
                 "risk",
                 "What runs is not what lies on the disk.",
                 do="Start the run again.",
             )
-    for name, said in unowned(facts.section("native")).items():
-        if "missing" not in said:
+    for name, library in unowned(facts.section("native")).items():
+        if "missing" not in library:
             yield CheckRow(
                 name,
-                f"built here, {str(said['digest'])[:12]}",
+                f"built here, {str(library['digest'])[:12]}",
                 "note",
                 "No package says what it should be; compare the digest with that of the other run.",
             )
@@ -278,10 +280,10 @@ def library_rows(facts: RiskContext) -> Iterator[CheckRow]:
 
 def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield settings of loaders, and results of their workers' probes."""
-    for number, said in enumerate(facts.seen.get("loaders", ())):
+    for number, settings in enumerate(facts.seen.get("loaders", ())):
         name = f"loader {number + 1}"
-        value = f"{said['dataset']}, {said['workers']} workers"
-        if said["shuffles"] and not said["generator"]:
+        value = f"{settings['dataset']}, {settings['workers']} workers"
+        if settings["shuffles"] and not settings["generator"]:
             yield facts.row(
                 name,
                 f"{value}, no generator",
@@ -292,7 +294,7 @@ def loader_rows(facts: RiskContext) -> Iterator[CheckRow]:
                 "before: another layer, another evaluation.",
                 do="Give it one: DataLoader(..., generator=torch.Generator().manual_seed(0)).",
             )
-        yield from _probe_rows(facts, name, value, said.get("probe", {}))
+        yield from _probe_rows(facts, name, value, settings.get("probe", {}))
 
 
 def _probe_rows(
@@ -314,11 +316,11 @@ def _probe_rows(
     if "by_workers" in probe:
         yield _worker_row(facts, name, probe)
     if "epoch" in probe:
-        here, there = probe["epoch"]
+        process_epoch, worker_epoch = probe["epoch"]
         yield facts.row(
             f"epoch of {name}",
-            f"{here} here, {there} in workers",
-            here != there,
+            f"{process_epoch} here, {worker_epoch} in workers",
+            process_epoch != worker_epoch,
             "fast",
             "Persistent workers hold a copy of the dataset: set_epoch does not reach them, and "
             "each epoch has the "
@@ -328,10 +330,10 @@ def _probe_rows(
 
 
 def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> CheckRow:
-    differs = probe["by_workers"]
+    differing_count = probe["by_workers"]
     opaque = probe.get("opaque", [])
-    value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
-    if opaque and not differs:
+    value = f"{differing_count} of {probe['asked']} samples differ between 1 and 2 workers"
+    if opaque and not differing_count:
         return CheckRow(
             name,
             value,
@@ -341,7 +343,7 @@ def _worker_row(facts: RiskContext, name: str, probe: Mapping[str, Any]) -> Chec
     return facts.row(
         name,
         value,
-        differs > 0,
+        differing_count > 0,
         "same-machine",
         f"Transforms draw from a global generator "
         f"({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
@@ -363,28 +365,28 @@ def kernel_rows(facts: RiskContext) -> Iterator[CheckRow]:
             "The process died of them (a kernel crashed, memory was short): what they would show "
             "is not known.",
         )
-    for name, said in facts.seen.get("kernels", {}).items():
-        if "missing" in said:
-            yield CheckRow(name, said["missing"], "unknown", "It could not be computed.")
+    for name, result in facts.seen.get("kernels", {}).items():
+        if "missing" in result:
+            yield CheckRow(name, result["missing"], "unknown", "It could not be computed.")
         elif name.startswith(_SUMS):
             yield facts.row(
                 name,
-                f"{said['results']} results with 1 and {said['threads']} threads",
-                said["results"] > 1,
+                f"{result['results']} results with 1 and {result['threads']} threads",
+                result["results"] > 1,
                 "strict",
                 "Seen here: another number of threads is another sum.",
-                shell=f"export OMP_NUM_THREADS={said['threads']}",
+                shell=f"export OMP_NUM_THREADS={result['threads']}",
             )
         else:
             value = (
                 "refused: it would differ"
-                if "refused" in said
-                else f"{said['results']} results in 3"
+                if "refused" in result
+                else f"{result['results']} results in 3"
             )
             yield facts.row(
                 name,
                 value,
-                said["results"] > 1,
+                result["results"] > 1,
                 "same-machine",
                 "Seen here: the same input gave other bits.",
                 python=DETERMINISTIC,
@@ -417,21 +419,22 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
     """
     import torch  # noqa: PLC0415  datacheck.repro itself must not load PyTorch
 
-    found = {}
+    results = {}
     if torch.cuda.is_available():
-        found = {
-            f"{name} on the GPU": said
-            for name, said in device_results(torch, "cuda", batch).items()
+        results = {
+            f"{name} on the GPU": result
+            for name, result in device_results(torch, "cuda", batch).items()
         }
-    found["index_put(accumulate=True) on the CPU"] = _count_results(lambda: _index_put(torch))
-    return found | {f"sum of {_SUM // 1_000_000} million numbers": _sum_results(torch)}
+    results["index_put(accumulate=True) on the CPU"] = _count_results(lambda: _index_put(torch))
+    return results | {f"sum of {_SUM // 1_000_000} million numbers": _sum_results(torch)}
 
 
 def device_results(torch: Any, device: str, batch: int) -> dict[str, Any]:
     """Run the computations three times each on one device, forward and backward."""
-    made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
+    computations = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
     return {
-        name: _count_results(partial(make, torch, device, batch)) for name, make in made.items()
+        name: _count_results(partial(make, torch, device, batch))
+        for name, make in computations.items()
     }
 
 
@@ -449,10 +452,10 @@ def _count_results(make: Callable[[], Any]) -> dict[str, Any]:
                     digest_value([digest_array(part.detach().cpu().numpy()) for part in make()])
                 )
             except RuntimeError as error:
-                said = str(error).partition("\n")[0]
-                if "deterministic" in said:
-                    return {"results": 0, "refused": said}
-                return {"missing": said}
+                message = str(error).partition("\n")[0]
+                if "deterministic" in message:
+                    return {"results": 0, "refused": message}
+                return {"missing": message}
     return {"results": len(results)}
 
 
@@ -464,8 +467,8 @@ def _random_numbers(torch: Any, *shape: int, device: str = "cpu") -> Any:
 def _convolution(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     image = _random_numbers(torch, batch, 64, 56, 56, device=device).requires_grad_()
     weight = _random_numbers(torch, 64, 64, 3, 3, device=device).requires_grad_()
-    made = torch.nn.functional.conv2d(image, weight, padding=1)
-    return (made, *torch.autograd.grad(made.pow(2).sum(), (image, weight)))
+    output = torch.nn.functional.conv2d(image, weight, padding=1)
+    return (output, *torch.autograd.grad(output.pow(2).sum(), (image, weight)))
 
 
 def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
@@ -477,9 +480,9 @@ def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
         .expand(-1, 16)
     )
     table = torch.zeros(512, 16, device=device).requires_grad_()
-    made = table.scatter_add(0, places, values)
+    output = table.scatter_add(0, places, values)
     # gather adds in its backward pass
-    return (made, *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)))
+    return (output, *torch.autograd.grad(output.gather(0, places).pow(2).sum(), (table,)))
 
 
 def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
@@ -487,9 +490,9 @@ def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
         _random_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_()
         for _ in range(3)
     ]
-    made = torch.nn.functional.scaled_dot_product_attention(*parts)
+    output = torch.nn.functional.scaled_dot_product_attention(*parts)
     return tuple(
-        part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts))
+        part.float() for part in (output, *torch.autograd.grad(output.float().pow(2).sum(), parts))
     )
 
 
@@ -502,14 +505,14 @@ def _index_put(torch: Any) -> tuple[Any, ...]:
 def _sum_results(torch: Any) -> dict[str, Any]:
     threads = torch.get_num_threads()
     values = _random_numbers(torch, _SUM)
-    found = set()
+    sums = set()
     try:
         for count in (1, threads):
             torch.set_num_threads(count)
-            found.add(float(values.sum()))
+            sums.add(float(values.sum()))
     finally:
         torch.set_num_threads(threads)
-    return {"results": len(found), "threads": threads}
+    return {"results": len(sums), "threads": threads}
 
 
 # ------------------------------------------------------------------------------------------ loaders
@@ -543,7 +546,7 @@ class ProbedDataset:
 
 
 def _rng_digests() -> dict[str, str]:
-    return {name: said["digest"] for name, said in rng().items()}
+    return {name: generator["digest"] for name, generator in rng().items()}
 
 
 def probe_loader(loader: Any) -> dict[str, Any]:
@@ -566,11 +569,11 @@ def probe_loader(loader: Any) -> dict[str, Any]:
             return _probe_workers(loader)
     except Exception as error:  # noqa: BLE001  a user's dataset may raise anything
         # PyTorch puts a worker's traceback before the message.
-        said = str(error).strip().rpartition("\n")[2]
+        message = str(error).strip().rpartition("\n")[2]
         return {
-            "missing": said
-            if said.startswith(type(error).__name__)
-            else f"{type(error).__name__}: {said}"
+            "missing": message
+            if message.startswith(type(error).__name__)
+            else f"{type(error).__name__}: {message}"
         }
 
 
@@ -579,15 +582,21 @@ def _probe_workers(loader: Any) -> dict[str, Any]:
     items = list(range(min(_PROBED_SAMPLES, len(dataset))))
     if not hasattr(type(dataset), "__getitem__") or not items:
         return {"missing": "the dataset has no indices"}
-    one, two = (list(_probe_dataloader(loader, items, count)) for count in (1, 2))
-    said: dict[str, Any] = {
+    single_answers, double_answers = (
+        list(_probe_dataloader(loader, items, count)) for count in (1, 2)
+    )
+    result: dict[str, Any] = {
         "asked": len(items),
-        "by_workers": sum(a["digest"] != b["digest"] for a, b in zip(one, two, strict=True)),
-        "opaque": sorted({kind for answer in [*one, *two] for kind in answer["opaque"]}),
-        "drew": sorted({name for answer in two for name in answer["drew"]}),
-        "same_seeds": _same_seeds(two),
+        "by_workers": sum(
+            a["digest"] != b["digest"] for a, b in zip(single_answers, double_answers, strict=True)
+        ),
+        "opaque": sorted(
+            {kind for answer in [*single_answers, *double_answers] for kind in answer["opaque"]}
+        ),
+        "drew": sorted({name for answer in double_answers for name in answer["drew"]}),
+        "same_seeds": _same_seeds(double_answers),
     }
-    return said | _probe_epoch(loader, items)
+    return result | _probe_epoch(loader, items)
 
 
 def _probe_dataloader(loader: Any, items: list[int], workers: int) -> Any:
@@ -607,16 +616,16 @@ def _probe_dataloader(loader: Any, items: list[int], workers: int) -> Any:
     )
 
 
-def _identity(said: Any) -> Any:
-    return said
+def _identity(value: Any) -> Any:
+    return value
 
 
 def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
-    first = {answer["worker"]: answer["seeds"] for answer in reversed(answers)}
-    if len(first) < 2:
+    seeds_by_worker = {answer["worker"]: answer["seeds"] for answer in reversed(answers)}
+    if len(seeds_by_worker) < 2:
         return []
-    a = first[0]
-    b = first[1]
+    a = seeds_by_worker[0]
+    b = seeds_by_worker[1]
     return [name for name in a if a[name] == b[name]]
 
 
@@ -626,12 +635,17 @@ def _probe_epoch(loader: Any, items: list[int]) -> dict[str, Any]:
     before = epoch_of(loader.dataset)
     if before is None or not callable(getattr(dataset, "set_epoch", None)):
         return {}
-    passes = _probe_dataloader(loader, items, 2)
-    list(passes)
+    worker_loader = _probe_dataloader(loader, items, 2)
+    list(worker_loader)
     try:
         dataset.set_epoch(before + 1)
-        there = sorted({answer["epoch"] for answer in passes})
-        return {"epoch": [epoch_of(dataset), there[0] if len(there) == 1 else there]}
+        worker_epochs = sorted({answer["epoch"] for answer in worker_loader})
+        return {
+            "epoch": [
+                epoch_of(dataset),
+                worker_epochs[0] if len(worker_epochs) == 1 else worker_epochs,
+            ]
+        }
     finally:
         dataset.set_epoch(before)
 
@@ -690,26 +704,26 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
         msg = f"seed is {seed!r}; it is a whole number from 0 to 2**32 - 1"
         raise UsageError(msg)
     torch = sys.modules.get("torch")
-    said = [*_set_variables(level, torch)]
+    sentences = [*_set_variables(level, torch)]
     if torch is None:
-        said.append(
+        sentences.append(
             "PyTorch is not loaded: none of its switches was set; import it, then pin again."
         )
     else:
-        said += _set_switches(level, torch)
-    said += _seed_generators(seed, torch)
-    return said
+        sentences += _set_switches(level, torch)
+    sentences += _seed_generators(seed, torch)
+    return sentences
 
 
 def _set_variables(level: int, torch: Any) -> Iterator[str]:
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         os.environ["PYTHONHASHSEED"] = "0"
-        now = (
+        remark = (
             "this one keeps its own: set it before Python starts"
             if sys.flags.hash_randomization
             else "as here"
         )
-        yield f"PYTHONHASHSEED=0 for processes started from here; {now}."
+        yield f"PYTHONHASHSEED=0 for processes started from here; {remark}."
     cuda = getattr(getattr(torch, "version", None), "cuda", None)
     if (
         level
@@ -718,12 +732,12 @@ def _set_variables(level: int, torch: Any) -> Iterator[str]:
         and os.environ.get(WORKSPACE) not in WORKSPACES
     ):
         os.environ[WORKSPACE] = WORKSPACES[0]
-        late = (
+        late_warning = (
             " CUDA has started already: too late for this process."
             if torch.cuda.is_initialized()
             else ""
         )
-        yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
+        yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late_warning}"
 
 
 def _set_switches(level: int, torch: Any) -> Iterator[str]:

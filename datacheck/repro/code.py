@@ -33,7 +33,7 @@ def free_name(path: str, taken: Container[str], name: str | None = None) -> str:
     """
     parts = Path(path).parts
     names = [name or parts[-1], *("/".join(parts[-count:]) for count in range(2, len(parts) + 1))]
-    free = next((one for one in names if one not in taken), None)
+    free = next((candidate for candidate in names if candidate not in taken), None)
     number = 2
     while free is None:
         free = f"{names[-1]} ({number})" if f"{names[-1]} ({number})" not in taken else None
@@ -87,18 +87,18 @@ class InstalledPackages:
     def add(self, place: Path) -> None:
         """Read one .dist-info or .egg-info."""
         name, version = _name_and_version(place)
-        known = self.packages.get(name)
-        if known is not None:  # the first of two on sys.path is imported
-            known.setdefault("shadowed", []).append(version)
+        existing = self.packages.get(name)
+        if existing is not None:  # the first of two on sys.path is imported
+            existing.setdefault("shadowed", []).append(version)
             return
         rows = _record_rows(place)
-        said: dict[str, Any] = {
+        package: dict[str, Any] = {
             "version": version,
             "record": None if rows is None else _package_digest(place.name, rows),
         }
         if _editable(place):
-            said["editable"] = True
-        self.packages[name] = said
+            package["editable"] = True
+        self.packages[name] = package
         root = f"{os.path.realpath(place.parent)}{os.sep}"
         for path, digest in rows or ():
             if not path.startswith(".."):
@@ -111,43 +111,43 @@ def installed() -> InstalledPackages:
     Notes:
         Unchanged metadata is not read again: it stays in memory.
     """
-    read = _read(tuple((place, _stamp(place)) for place in _metadata_places()))
-    if any("unreadable" in said for said in read.packages.values()):
+    cached = _read(tuple((place, _stamp(place)) for place in _metadata_places()))
+    if any("unreadable" in package for package in cached.packages.values()):
         _read.cache_clear()  # it may become readable without a change of its stamp
-    found = InstalledPackages(copy.deepcopy(read.packages), read._files)  # noqa: SLF001
+    packages_copy = InstalledPackages(copy.deepcopy(cached.packages), cached._files)  # noqa: SLF001
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        owner = found.owner(real_path(file)) if isinstance(file, str) else None
+        owner = packages_copy.owner(real_path(file)) if isinstance(file, str) else None
         if owner is not None:
-            found.packages[owner.package]["loaded"] = True
-    return found
+            packages_copy.packages[owner.package]["loaded"] = True
+    return packages_copy
 
 
 @functools.lru_cache(maxsize=1)
 def _read(places: tuple[tuple[Path, Any], ...]) -> InstalledPackages:
-    found = InstalledPackages()
+    installed_packages = InstalledPackages()
     for place, _ in places:
         try:
-            found.add(place)
+            installed_packages.add(place)
         except (OSError, ValueError, csv.Error) as error:
-            found.packages.setdefault(
+            installed_packages.packages.setdefault(
                 place.name, {"version": "", "record": None, "unreadable": str(error)}
             )
-    found.packages = dict(sorted(found.packages.items()))
-    return found
+    installed_packages.packages = dict(sorted(installed_packages.packages.items()))
+    return installed_packages
 
 
 def _stamp(place: Path) -> tuple[tuple[int, int, int] | None, ...]:
     """Return change time, size and inode of the metadata files that are read of a package."""
-    found: list[tuple[int, int, int] | None] = []
+    stamps: list[tuple[int, int, int] | None] = []
     for name in ("", "RECORD", "direct_url.json", "METADATA", "PKG-INFO"):
         try:
             status = (place / name).stat()
         except OSError:
-            found.append(None)
+            stamps.append(None)
         else:
-            found.append((status.st_ctime_ns, status.st_size, status.st_ino))
-    return tuple(found)
+            stamps.append((status.st_ctime_ns, status.st_size, status.st_ino))
+    return tuple(stamps)
 
 
 def real_path(file: str) -> str:
@@ -160,11 +160,11 @@ _known_path = functools.cache(os.path.realpath)
 
 
 def _metadata_places() -> Iterator[Path]:
-    seen = set()
+    seen_folders = set()
     for folder in sys.path:
         real = os.path.realpath(folder or ".")
-        if real not in seen and Path(real).is_dir():
-            seen.add(real)
+        if real not in seen_folders and Path(real).is_dir():
+            seen_folders.add(real)
             yield from _metadata(Path(real))
 
 
@@ -187,9 +187,9 @@ def _name_and_version(place: Path) -> tuple[str, str]:
         # Slow to import, and rarely needed.
         from importlib.metadata import PathDistribution  # noqa: PLC0415
 
-        said = PathDistribution(place).metadata
-        name = said["Name"] or place.name
-        version = said["Version"] or ""
+        metadata = PathDistribution(place).metadata
+        name = metadata["Name"] or place.name
+        version = metadata["Version"] or ""
     return re.sub(r"[-_.]+", "-", name).lower(), version
 
 
@@ -214,21 +214,21 @@ def _hex(digest: str) -> str:
 
 def _package_digest(place: str, rows: list[tuple[str, str]]) -> str:
     """Digest the content of a package, not the place and installer."""
-    own = {f"{place}/{name}" for name in _INSTALLER_FILES}
-    kept = sorted(
+    installer_files = {f"{place}/{name}" for name in _INSTALLER_FILES}
+    content_rows = sorted(
         (path, digest)
         for path, digest in rows
-        if digest and not path.startswith("..") and path not in own
+        if digest and not path.startswith("..") and path not in installer_files
     )
-    return digest_bytes("\n".join(f"{path},{digest}" for path, digest in kept).encode())
+    return digest_bytes("\n".join(f"{path},{digest}" for path, digest in content_rows).encode())
 
 
 def _editable(place: Path) -> bool:
     try:
-        said = json.loads((place / "direct_url.json").read_text("utf-8"))
+        direct_url = json.loads((place / "direct_url.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    return bool(isinstance(said, dict) and said.get("dir_info", {}).get("editable"))
+    return bool(isinstance(direct_url, dict) and direct_url.get("dir_info", {}).get("editable"))
 
 
 _OWN_SOURCE = f"{os.path.realpath(Path(__file__).parents[1])}{os.sep}"
@@ -267,13 +267,13 @@ def code(found: InstalledPackages) -> dict[str, str]:
     installed = tuple(
         f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib")
     )
-    said: dict[str, str] = {}
-    seen: set[str] = set()
+    digests: dict[str, str] = {}
+    seen_paths: set[str] = set()
     for name, file in _imported_sources():
         real = real_path(file)
-        if real in seen:
+        if real in seen_paths:
             continue
-        seen.add(real)
+        seen_paths.add(real)
         if found.owner(real) is not None or (
             real.startswith(standard) and not real.startswith(installed)
         ):
@@ -283,10 +283,10 @@ def code(found: InstalledPackages) -> dict[str, str]:
         except OSError:  # in an archive, or deleted
             digest = "missing"
         path = _below_root(name, file)
-        said[free_name(file, said, path)] = digest  # a name clash adds folders
+        digests[free_name(file, digests, path)] = digest  # a name clash adds folders
     if not isinstance(getattr(sys.modules.get("__main__"), "__file__", None), str):
-        said["__main__"] = "missing"
-    return dict(sorted(said.items()))
+        digests["__main__"] = "missing"
+    return dict(sorted(digests.items()))
 
 
 def _imported_sources() -> Iterator[tuple[str, str]]:
@@ -323,17 +323,17 @@ def git() -> dict[str, Any]:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = isinstance(main, str) and _apart(main)
     folder = Path(main).resolve().parent if isinstance(main, str) and script else Path.cwd()
-    how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
+    diff_options = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
         with nullcontext(os.environ) if script else _without_settings(folder) as environment:
             commit = (
                 _git_output(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
             )
             if not script:  # a submodule's settings may name programs, too
-                how.append("--ignore-submodules=dirty")
-            changes = _git_digest(folder, "diff", *how, "HEAD", environment=environment)
-            asked = "ls-files", "-z", "--stage", "--full-name", ":/"
-            modules = _git_output(folder, *asked, environment=environment).decode(
+                diff_options.append("--ignore-submodules=dirty")
+            changes = _git_digest(folder, "diff", *diff_options, "HEAD", environment=environment)
+            arguments = "ls-files", "-z", "--stage", "--full-name", ":/"
+            modules = _git_output(folder, *arguments, environment=environment).decode(
                 "utf-8", "surrogateescape"
             )
     except FileNotFoundError:
@@ -356,15 +356,15 @@ def _git_failure(error: subprocess.CalledProcessError) -> str:
 
     Git's own messages quote lines of files that the repository may link to.
     """
-    said = error.stderr.decode("utf-8", "replace")
-    known = {
+    message = error.stderr.decode("utf-8", "replace")
+    explanations = {
         "not a git repository": "the script lies in no git repository",
         "dubious ownership": "the repository belongs to another user, which git refuses "
         "(safe.directory)",
         "ambiguous argument 'HEAD'": "the repository has no commit",
     }
     return next(
-        (ours for theirs, ours in known.items() if theirs in said),
+        (explanation for git_phrase, explanation in explanations.items() if git_phrase in message),
         "git fails here; git status says why",
     )
 
@@ -421,11 +421,15 @@ def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
 
 def _work_tree(folder: Path, own: Path) -> Path:
     """Return the folder that holds a repository's ``.git``: a folder, or a file that names one."""
-    here = folder.absolute()
-    named = ((place, place / ".git") for place in (here, *here.parents))
+    start_folder = folder.absolute()
+    candidates = ((place, place / ".git") for place in (start_folder, *start_folder.parents))
     return next(
-        (place for place, one in named if one.is_file() or (one.is_dir() and one.samefile(own))),
-        here,
+        (
+            place
+            for place, git_path in candidates
+            if git_path.is_file() or (git_path.is_dir() and git_path.samefile(own))
+        ),
+        start_folder,
     )
 
 
@@ -435,15 +439,15 @@ def _plain_settings(folder: Path, commit: str) -> str:
     lines = ["[extensions]", "objectFormat = sha256"] if long else []
     lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
     try:
-        said = _git_output(folder, "config", "--local", "-z", "--get-regexp", _GIT_SETTINGS).decode(
-            "utf-8", "replace"
-        )
+        output = _git_output(
+            folder, "config", "--local", "-z", "--get-regexp", _GIT_SETTINGS
+        ).decode("utf-8", "replace")
     except subprocess.CalledProcessError as error:
         if error.returncode != 1:  # 1: there are none
             raise
-        said = ""
-    for one in said.split("\0"):
-        name, _, value = one.partition("\n")
+        output = ""
+    for entry in output.split("\0"):
+        name, _, value = entry.partition("\n")
         if _PLAIN_VALUE.fullmatch(value):
             lines.append(f"{name.removeprefix('core.')} = {value}")
     return "\n".join([*lines, ""])
@@ -457,12 +461,12 @@ def _git_output(folder: Path, *words: str, environment: Mapping[str, str] = os.e
         `_git_chunks`.
         subprocess.CalledProcessError: more than 64 MiB.
     """
-    said = bytearray()
+    output = bytearray()
     for piece in _git_chunks(folder, words, environment):
-        said += piece
-        if len(said) > _MOST_BYTES:
+        output += piece
+        if len(output) > _MOST_BYTES:
             raise subprocess.CalledProcessError(1, "git", stderr=b"it says more than 64 MiB")
-    return bytes(said)
+    return bytes(output)
 
 
 def _git_digest(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:

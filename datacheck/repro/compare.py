@@ -189,34 +189,42 @@ def compare(
         raise UsageError(msg)
     if kinds[0] == "cache":
         return _compare_caches(first, second)
-    asked = {
+    options = {
         "schema": schema,
         "roots": roots,
         "deep": deep,
         "workers": workers,
         "progress": progress,
     }
-    found = [
-        manifests.read(place) if kind == "manifest" else manifests.make(place, **asked)  # type: ignore[arg-type]
+    sides = [
+        manifests.read(place) if kind == "manifest" else manifests.make(place, **options)  # type: ignore[arg-type]
         for place, kind in zip((first, second), kinds, strict=True)
     ]
-    alone = [
+    single_names = [
         None if kind == "manifest" else _alone(place)
         for place, kind in zip((first, second), kinds, strict=True)
     ]
-    if alone[0] is not None and alone[1] is not None:  # two single files compare under any names
-        found[1] = replace(found[1], files=_rename_file(found[1].files, alone[1], alone[0]))
-    said = _compare_manifests(*found)
-    about = [
-        _side_json(place, kind, one)
-        for place, kind, one in zip((first, second), kinds, found, strict=True)
-    ]
-    said = replace(said, first=about[0], second=about[1])
-    if said.files and "manifest" not in kinds:
-        said = _with_values(
-            said, Path(first), Path(second), {n: Path(p) for n, p in (roots or {}).items()}, schema
+    if (
+        single_names[0] is not None and single_names[1] is not None
+    ):  # two single files compare under any names
+        sides[1] = replace(
+            sides[1], files=_rename_file(sides[1].files, single_names[1], single_names[0])
         )
-    return said
+    comparison = _compare_manifests(*sides)
+    descriptions = [
+        _side_json(place, kind, manifest)
+        for place, kind, manifest in zip((first, second), kinds, sides, strict=True)
+    ]
+    comparison = replace(comparison, first=descriptions[0], second=descriptions[1])
+    if comparison.files and "manifest" not in kinds:
+        comparison = _with_values(
+            comparison,
+            Path(first),
+            Path(second),
+            {n: Path(p) for n, p in (roots or {}).items()},
+            schema,
+        )
+    return comparison
 
 
 def _alone(place: Place) -> str | None:
@@ -226,29 +234,34 @@ def _alone(place: Place) -> str | None:
     return target(Path(place))[1]
 
 
-def _rename_file(files: Files, name: str, other: str) -> Files:
+def _rename_file(files: Files, name: str, new_name: str) -> Files:
     """Return the files with one of them renamed, sorted again: extra folders may precede it."""
-    paths = [other if path == name else path for path in files.paths]
+    paths = [new_name if path == name else path for path in files.paths]
     order = sorted(range(len(paths)), key=paths.__getitem__)
     return Files([paths[i] for i in order], files.sizes[order], files.digests[order])
 
 
-def _side_json(place: Place, kind: Kind, found: DatasetManifest) -> dict[str, Any]:
-    said = {"path": os.fspath(place), "kind": kind, "root": found.root, "files": len(found.files)}
-    said |= {"bytes": found.files.nbytes}
-    return said if found.samples is None else said | {"samples": len(found.samples.rows)}
+def _side_json(place: Place, kind: Kind, manifest: DatasetManifest) -> dict[str, Any]:
+    record = {
+        "path": os.fspath(place),
+        "kind": kind,
+        "root": manifest.root,
+        "files": len(manifest.files),
+    }
+    record |= {"bytes": manifest.files.nbytes}
+    return record if manifest.samples is None else record | {"samples": len(manifest.samples.rows)}
 
 
 # ------------------------------------------------------------------------------------------ data
 
 
 def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Comparison:
-    notes = [note for one in (first, second) for note in one.notes]
-    for one, name in ((first, "first"), (second, "second")):
-        if one.skipped:
-            path, reason = one.skipped[0]
+    notes = [note for manifest in (first, second) for note in manifest.notes]
+    for manifest, name in ((first, "first"), (second, "second")):
+        if manifest.skipped:
+            path, reason = manifest.skipped[0]
             notes.append(
-                f"not compared: {len(one.skipped):,} names of the {name}, such as {path}: {reason}"
+                f"not compared: {len(manifest.skipped):,} names of the {name}, such as {path}: {reason}"
             )
     files = TreeDiff() if first.root == second.root else _file_diff(first, second)
     samples: TreeDiff | None = None
@@ -265,7 +278,7 @@ def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Compa
                 "it again."
             )
     elif first.samples is not None or second.samples is not None:
-        names = [_schema_of(one) for one in (first, second)]
+        names = [_schema_of(manifest) for manifest in (first, second)]
         notes.append(
             f"samples were not compared: the first is of {names[0]}, the second of {names[1]}. "
             f"Give --schema."
@@ -279,24 +292,27 @@ def _same_reading(first: SampleDigests, second: SampleDigests) -> bool:
     return first.schema == second.schema
 
 
-def _schema_of(made: DatasetManifest) -> str:
-    if made.samples is None:
+def _schema_of(manifest: DatasetManifest) -> str:
+    if manifest.samples is None:
         return "no schema"
-    return f"{made.samples.schema} ({made.samples.reading[:8] or 'of an older datacheck'})"
+    return f"{manifest.samples.schema} ({manifest.samples.reading[:8] or 'of an older datacheck'})"
 
 
 def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
-    one, other = first.files, second.files
-    if one.paths == other.paths:  # equal entries need not become objects
-        apart = np.flatnonzero(one.digests != other.digests).tolist()
-        had = {digest.decode() for digest in other.digests[apart].tolist()}
-        wanted = set(apart) | {
-            i for i, d in enumerate(one.digests.astype(str).tolist()) if d in had
+    first_files, second_files = first.files, second.files
+    if first_files.paths == second_files.paths:  # equal entries need not become objects
+        differing = np.flatnonzero(first_files.digests != second_files.digests).tolist()
+        other_digests = {digest.decode() for digest in second_files.digests[differing].tolist()}
+        row_indices = set(differing) | {
+            i for i, d in enumerate(first_files.digests.astype(str).tolist()) if d in other_digests
         }
-        some = sorted(wanted)
-        left, right = ({f.paths[i]: f.digests[i].decode() for i in some} for f in (one, other))
+        sorted_indices = sorted(row_indices)
+        left, right = (
+            {f.paths[i]: f.digests[i].decode() for i in sorted_indices}
+            for f in (first_files, second_files)
+        )
         return tree_diff(left, right)
-    return tree_diff(one.by_path(), other.by_path())
+    return tree_diff(first_files.by_path(), second_files.by_path())
 
 
 def _sample_diff(
@@ -304,53 +320,58 @@ def _sample_diff(
 ) -> tuple[TreeDiff, dict[str, list[str]]]:
     # The key makes it unique.
     contents = [
-        one.rows.packed | {key: ("cannot be made", key, why) for key, why in one.unread.items()}
-        for one in (first, second)
+        samples.rows.packed
+        | {key: ("cannot be made", key, reason) for key, reason in samples.unread.items()}
+        for samples in (first, second)
     ]
-    found = tree_diff(*contents)
+    diff = tree_diff(*contents)
     fields = {}
-    for key in found.changed:
+    for key in diff.changed:
         if key in first.rows and key in second.rows:
             before = first.rows[key]
-            now = second.rows[key]
+            after = second.rows[key]
             fields[key] = [
-                name for name in sorted({*before, *now}) if before.get(name) != now.get(name)
+                name for name in sorted({*before, *after}) if before.get(name) != after.get(name)
             ]
-    return found, fields
+    return diff, fields
 
 
 def _with_values(
-    said: Comparison, first: Path, second: Path, roots: Mapping[str, Path], schema: Schema | None
+    comparison: Comparison,
+    first: Path,
+    second: Path,
+    roots: Mapping[str, Path],
+    schema: Schema | None,
 ) -> Comparison:
     """Return the comparison with the changes of values added."""
     # Importing `datacheck.repro` must stay light
     from datacheck.repro import values  # noqa: PLC0415
     from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
 
-    (one, only), (other, alone) = target(first), target(second)
-    if schema is None or only is not None:
-        pairs = [(only or path, alone or path) for path in said.files.changed]
-        sides: tuple[Listing, Listing] = (_bare(one, roots), _bare(other, roots))
-        found = values.file_changes(*sides, pairs)
+    (first_root, first_file), (second_root, second_file) = target(first), target(second)
+    if schema is None or first_file is not None:
+        pairs = [(first_file or path, second_file or path) for path in comparison.files.changed]
+        sides: tuple[Listing, Listing] = (_bare(first_root, roots), _bare(second_root, roots))
+        changes = values.file_changes(*sides, pairs)
         compared = len(pairs)
     else:
-        sides = (list_files(one, roots), list_files(other, roots))
+        sides = (list_files(first_root, roots), list_files(second_root, roots))
         touched = [
-            *said.files.changed,
-            *said.files.reordered,
-            *(path for pair in said.files.swapped for path in pair),
+            *comparison.files.changed,
+            *comparison.files.reordered,
+            *(path for pair in comparison.files.swapped for path in pair),
         ]
-        found = values.sample_changes(schema, *sides, touched)
+        changes = values.sample_changes(schema, *sides, touched)
         compared = len(touched)
-    notes = said.notes
+    notes = comparison.notes
     if compared > values.MOST:
         notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
-    if len(found) >= values.MOST_SAMPLES:
+    if len(changes) >= values.MOST_SAMPLES:
         notes = (
             *notes,
             f"values are told of the first {values.MOST_SAMPLES:,} samples that differ",
         )
-    return replace(said, values=found, notes=notes)
+    return replace(comparison, values=changes, notes=notes)
 
 
 def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
@@ -370,34 +391,39 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
 
     a = open_cache(first)
     b = open_cache(second)
-    found = diff(a, b)
-    about = [
-        {"path": str(one.path), "kind": "cache", "digest": one.manifest.digest, "samples": len(one)}
-        for one in (a, b)
+    differences = diff(a, b)
+    descriptions = [
+        {
+            "path": str(cache.path),
+            "kind": "cache",
+            "digest": cache.manifest.digest,
+            "samples": len(cache),
+        }
+        for cache in (a, b)
     ]
-    for said, one in zip(about, (a, b), strict=True):
-        said["content_root"] = one.manifest.content_root
-    if found.fields:  # the digests cover different fields
-        samples = TreeDiff(found.added, found.removed, list(found.changed))
+    for description, cache in zip(descriptions, (a, b), strict=True):
+        description["content_root"] = cache.manifest.content_root
+    if differences.fields:  # the digests cover different fields
+        samples = TreeDiff(differences.added, differences.removed, list(differences.changed))
     else:
         samples = tree_diff(_digests(a), _digests(b))
     return Comparison(
-        about[0],
-        about[1],
+        descriptions[0],
+        descriptions[1],
         TreeDiff(),
         samples,
-        {key: list(of) for key, of in found.changed.items()},
+        {key: list(changes) for key, changes in differences.changed.items()},
         {
-            key: {name: change_json(told) for name, told in of.items()}
-            for key, of in found.changed.items()
+            key: {name: change_json(change) for name, change in changes.items()}
+            for key, changes in differences.changed.items()
         },
-        found.fields,
-        found.verdicts,
+        differences.fields,
+        differences.verdicts,
         (
-            f"{found.unread:,} samples that both have were not looked at, as {MOST_CHANGES:,} "
+            f"{differences.unread:,} samples that both have were not looked at, as {MOST_CHANGES:,} "
             f"values had changed before",
         )
-        if found.unread
+        if differences.unread
         else (),
     )
 

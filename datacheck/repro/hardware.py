@@ -48,18 +48,18 @@ def native(found: InstalledPackages, maps: str = "/proc/self/maps") -> dict[str,
     alive = [path for path in paths if not path.endswith(_DELETED)]
     # Digests release the interpreter lock
     with ThreadPoolExecutor(min(8, usable_cpus())) as pool:
-        read = dict(
+        entries = dict(
             zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True)
         )
-    said: dict[str, Any] = {}
+    libraries: dict[str, Any] = {}
     for path in paths:
         real = path.removesuffix(_DELETED)
-        name = free_name(real, said, _name(real, found.owner(real), modules.get(real)))
-        said[name] = read.get(path) or {
+        name = free_name(real, libraries, _name(real, found.owner(real), modules.get(real)))
+        libraries[name] = entries.get(path) or {
             "missing": "the file was replaced or removed after it was loaded"
         }
-        said[name] = {**said[name], "owner": owner_of(real, found)}
-    return dict(sorted(said.items()))
+        libraries[name] = {**libraries[name], "owner": owner_of(real, found)}
+    return dict(sorted(libraries.items()))
 
 
 def mapped(maps: str) -> list[str]:
@@ -91,11 +91,11 @@ def owner_of(path: str, found: InstalledPackages) -> str | None:
 @functools.cache
 def _interpreter() -> tuple[str, ...]:
     """Return the folders of the interpreter, each with a trailing separator."""
-    found = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    folder_paths = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
     base = os.path.realpath(sys.base_prefix)
     if base not in {"/usr", "/usr/local", "/"}:  # elsewhere the libraries below base are its own
-        found.add(f"{base}/lib")
-    return tuple(f"{folder}{os.sep}" for folder in found)
+        folder_paths.add(f"{base}/lib")
+    return tuple(f"{folder}{os.sep}" for folder in folder_paths)
 
 
 def _extensions() -> Iterable[tuple[str, str]]:
@@ -128,7 +128,7 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
     hasher = Digester()
     recorded = hashlib.sha256()
     view = memoryview(bytearray(_READ))
-    wanted = owner is not None and bool(owner.sha256)
+    has_digest = owner is not None and bool(owner.sha256)
     with Path(path).open("rb", buffering=0) as file:
         try:
             identity = build_id(file)
@@ -138,9 +138,9 @@ def _library_entry(path: str, owner: PackageFile | None) -> dict[str, Any]:
         file.seek(0)
         while size := file.readinto(view):
             hasher.update(view[:size])
-            if wanted:
+            if has_digest:
                 recorded.update(view[:size])
-    intact = recorded.hexdigest() == owner.sha256 if owner is not None and wanted else None
+    intact = recorded.hexdigest() == owner.sha256 if owner is not None and has_digest else None
     return {"digest": hasher.hexdigest(), "build_id": identity, "intact": intact}
 
 
@@ -158,23 +158,23 @@ def build_id(file: Any) -> str | None:
     size, count = struct.unpack_from(f"{order}HH", head, 54)
     file.seek(start)
     table = file.read(size * count)
-    for at in range(0, len(table) - 55, size or 56):
-        kind, _, offset, _, _, length = struct.unpack_from(f"{order}IIQQQQ", table, at)
+    for position in range(0, len(table) - 55, size or 56):
+        kind, _, offset, _, _, length = struct.unpack_from(f"{order}IIQQQQ", table, position)
         if kind == 4 and length < _READ:
             file.seek(offset)
-            if (said := _note(file.read(length), order)) is not None:
-                return said
+            if (note := _note(file.read(length), order)) is not None:
+                return note
     return None
 
 
 def _note(data: bytes, order: str) -> str | None:
-    at = 0
-    while at + 12 <= len(data):
-        name, size, kind = struct.unpack_from(f"{order}III", data, at)
-        value = at + 12 + (name + 3) // 4 * 4
-        if kind == 3 and data[at + 12 : at + 16] == b"GNU\0":
+    position = 0
+    while position + 12 <= len(data):
+        name, size, kind = struct.unpack_from(f"{order}III", data, position)
+        value = position + 12 + (name + 3) // 4 * 4
+        if kind == 3 and data[position + 12 : position + 16] == b"GNU\0":
             return data[value : value + size].hex()
-        at = value + (size + 3) // 4 * 4
+        position = value + (size + 3) // 4 * 4
     return None
 
 
@@ -209,13 +209,13 @@ def hardware() -> dict[str, Any]:
     cpu = _cpu()
     flags = cpu.pop("flags")
     missing = {level: needed - flags for level, needed in _LEVELS.items()}
-    known = [
+    supported_levels = [
         level for level in _LEVELS if not any(missing[lower] for lower in _LEVELS if lower <= level)
     ]
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         **cpu,
-        "simd": known[0] if known else platform.machine(),
+        "simd": supported_levels[0] if supported_levels else platform.machine(),
         "flags": digest_value(sorted(flags)),
         "cpus": os.cpu_count(),
         "usable_cpus": usable_cpus(),
@@ -227,15 +227,15 @@ def hardware() -> dict[str, Any]:
 
 
 def _cpu() -> dict[str, Any]:
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
         name, _, value = line.partition(":")
-        said[name.strip()] = value.strip()
+        fields[name.strip()] = value.strip()
     return {
-        "cpu": said.get("model name") or platform.processor() or platform.machine(),
-        "vendor": said.get("vendor_id") or said.get("CPU implementer", ""),
-        "microcode": said.get("microcode", ""),
-        "flags": set((said.get("flags") or said.get("Features", "")).split()),
+        "cpu": fields.get("model name") or platform.processor() or platform.machine(),
+        "vendor": fields.get("vendor_id") or fields.get("CPU implementer", ""),
+        "microcode": fields.get("microcode", ""),
+        "flags": set((fields.get("flags") or fields.get("Features", "")).split()),
     }
 
 
@@ -248,7 +248,7 @@ def blas() -> dict[str, Any]:
         ]
     else:
         places = [path for path in mapped("/proc/self/maps") if "openblas" in path.lower()]
-        pools = [said for path in places if (said := _openblas(path))]
+        pools = [library for path in places if (library := _openblas(path))]
     pools.sort(key=str)
     threads = {
         f"{pool.get('internal_api')} {number}": pool.pop("num_threads")
@@ -263,8 +263,8 @@ def _openblas(path: str) -> dict[str, Any]:
     for prefix in ("scipy_", ""):
         for suffix in ("64_", "", "_64"):
             names = [
-                f"{prefix}openblas_get_{what}{suffix}"
-                for what in ("corename", "config", "num_threads")
+                f"{prefix}openblas_get_{fact}{suffix}"
+                for fact in ("corename", "config", "num_threads")
             ]
             if all(hasattr(library, name) for name in names):
                 core, config, threads = (getattr(library, name) for name in names)
@@ -293,10 +293,10 @@ def _numpy_blas() -> dict[str, Any]:
 
 def gpu() -> dict[str, Any]:
     """Return GPUs, driver, CUDA and cuDNN, without starting CUDA."""
-    said: dict[str, Any] = {"devices": list(_devices()), **_built_with()}
-    if not said["devices"]:
-        said["none"] = "nvidia-smi is not installed or names no device"
-    return said
+    section: dict[str, Any] = {"devices": list(_devices()), **_built_with()}
+    if not section["devices"]:
+        section["none"] = "nvidia-smi is not installed or names no device"
+    return section
 
 
 def _devices() -> Iterator[dict[str, str]]:
@@ -318,30 +318,30 @@ def _built_with() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    said = {"cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None)}
-    started = bool(said["cuda"] or said["hip"]) and torch.cuda.is_initialized()
+    versions = {"cuda": torch.version.cuda, "hip": getattr(torch.version, "hip", None)}
+    started = bool(versions["cuda"] or versions["hip"]) and torch.cuda.is_initialized()
     return {
-        **said,
-        "cudnn": torch.backends.cudnn.version() if said["cuda"] else None,
+        **versions,
+        "cudnn": torch.backends.cudnn.version() if versions["cuda"] else None,
         "started": started,
     }
 
 
 def container() -> dict[str, Any]:
     """Return the kind of container, its image if known, its system, and its share of the CPUs."""
-    said: dict[str, Any] = {"kind": _kind()}
+    section: dict[str, Any] = {"kind": _kind()}
     inside = _assigned(Path("/run/.containerenv"))  # podman
-    said |= {name: inside[name] for name in ("image", "imageid") if name in inside}
+    section |= {name: inside[name] for name in ("image", "imageid") if name in inside}
     for name in ("SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"):
         if name in os.environ:
-            said["image"] = Path(os.environ[name]).name
+            section["image"] = Path(os.environ[name]).name
     release = _assigned(Path("/etc/os-release"))
-    said["system"] = f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip()
+    section["system"] = f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip()
     try:
-        said["cpu_share"] = Path("/sys/fs/cgroup/cpu.max").read_text().strip()
+        section["cpu_share"] = Path("/sys/fs/cgroup/cpu.max").read_text().strip()
     except OSError:
-        said["cpu_share"] = ""
-    return said
+        section["cpu_share"] = ""
+    return section
 
 
 def _kind() -> str:
@@ -350,10 +350,10 @@ def _kind() -> str:
         "podman": "/run/.containerenv",
         "singularity": "/.singularity.d",
     }
-    found = [kind for kind, place in signs.items() if Path(place).exists()]
+    kinds = [kind for kind, place in signs.items() if Path(place).exists()]
     if "KUBERNETES_SERVICE_HOST" in os.environ:
-        found.append("kubernetes")
-    return " ".join(found) or "none"
+        kinds.append("kubernetes")
+    return " ".join(kinds) or "none"
 
 
 def _assigned(path: Path) -> dict[str, str]:

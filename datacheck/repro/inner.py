@@ -93,20 +93,20 @@ class ScriptObserver:
                 WORKSPACE
             )
         self.seen["loaders"] = [loader_settings(loader) for loader in self.loaders]
-        found = {"capture": capture(data=self.request["data"]), "seen": self.seen}
-        fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
+        document = {"capture": capture(data=self.request["data"]), "seen": self.seen}
+        fsops.write_file(Path(self.request["out"]), json.dumps(document).encode())
         if probe:
-            for said, loader in zip(self.seen["loaders"], self.loaders, strict=True):
-                said["probe"] = probe_loader(loader)
+            for settings, loader in zip(self.seen["loaders"], self.loaders, strict=True):
+                settings["probe"] = probe_loader(loader)
             self.seen["kernels"] = _kernels(self.loaders)
-            fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
+            fsops.write_file(Path(self.request["out"]), json.dumps(document).encode())
 
     def loader(self, loader: Any) -> None:
         """Remember a loader that is iterated."""
         if (
             not self._done
             and len(self.loaders) < _LOADERS
-            and not any(loader is known for known in self.loaders)
+            and not any(loader is other_loader for other_loader in self.loaders)
         ):
             self.loaders.append(loader)
 
@@ -125,28 +125,28 @@ class ScriptObserver:
         ):
             for function in names:
                 setattr(module, function, self._counted(name, getattr(module, function)))
-        made = np.random.default_rng
+        default_rng = np.random.default_rng
         installed = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
 
         def watched(seed: Any = None) -> Any:
             caller = traceback.extract_stack(limit=2)[0]
             place = f"{Path(caller.filename).name}:{caller.lineno}"
-            known = self.seen["generators"]
+            places = self.seen["generators"]
             if (
                 seed is None
                 and not caller.filename.startswith(installed)
-                and place not in known
-                and len(known) < _SHOWN
+                and place not in places
+                and len(places) < _SHOWN
             ):
-                known.append(place)
-            return made(seed)
+                places.append(place)
+            return default_rng(seed)
 
         np.random.default_rng = watched
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*args: Any, **options: Any) -> Any:
-            given = [*args, *options.values()]
-            self.seen["seeded"][name] = bool(given) and given[0] is not None
+            seed_arguments = [*args, *options.values()]
+            self.seen["seeded"][name] = bool(seed_arguments) and seed_arguments[0] is not None
             return function(*args, **options)
 
         return seed
@@ -231,9 +231,9 @@ def run(watch: ScriptObserver, words: list[str]) -> None:
     watch.watch_seeds()
     watch.watch_torch()
     if seconds := watch.request["seconds"]:
-        said = [f"after {seconds:g} s"]
+        end_arguments = [f"after {seconds:g} s"]
         # The script goes on meanwhile.
-        timer = threading.Timer(seconds, watch.end, said, {"probe": False})
+        timer = threading.Timer(seconds, watch.end, end_arguments, {"probe": False})
         timer.daemon = True
         timer.start()
     try:
@@ -244,8 +244,8 @@ def run(watch: ScriptObserver, words: list[str]) -> None:
     except SystemExit as error:
         watch.end("at its end", _code(error))
     except BaseException as error:  # noqa: BLE001  the script's own error, shown as Python would
-        below = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        traceback.print_exception(type(error), error, below)
+        script_traceback = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        traceback.print_exception(type(error), error, script_traceback)
         watch.end("where it raised", 1)
     watch.end("at its end")
 
@@ -287,10 +287,10 @@ def _judge_environment(watch: ScriptObserver) -> None:
 
     if is_installed("torch"):
         resolve("torch")
-    made = watch.request.get("loader")
-    if made:
+    loader_path = watch.request.get("loader")
+    if loader_path:
         _prepend_path(Path.cwd())
-        watch.loader(resolve(made)())
+        watch.loader(resolve(loader_path)())
     watch.end("before any script")
 
 

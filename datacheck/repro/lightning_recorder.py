@@ -70,9 +70,9 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin the recording."""
-        given = dict(self._options)
-        if given.get("config") is None:
-            given["config"] = dict(getattr(pl_module, "hparams", {}))
+        options = dict(self._options)
+        if options.get("config") is None:
+            options["config"] = dict(getattr(pl_module, "hparams", {}))
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self.recorder = Recorder(
             self._folder,
@@ -80,7 +80,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             optimizer=list(trainer.optimizers),
             loader=self._watch,
             scaler=scaler,
-            **{"first_step": trainer.fit_loop.epoch_loop.total_batch_idx + 1} | given,
+            **{"first_step": trainer.fit_loop.epoch_loop.total_batch_idx + 1} | options,
         )
         self.recorder.__enter__()
 
@@ -113,8 +113,10 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._others = set(trainer.callback_metrics) - self._names
         self._seen = {}
         loaders = _flatten_loaders(trainer.val_dataloaders)
-        for known, watch in self._judged:
-            if not any(known is loader for loader in loaders):  # of an epoch with its own loaders
+        for judged_loader, watch in self._judged:
+            if not any(
+                judged_loader is loader for loader in loaders
+            ):  # of an epoch with its own loaders
                 watch.close()
         self._judged = [
             pair for pair in self._judged if any(pair[0] is loader for loader in loaders)
@@ -129,8 +131,8 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         watch = (
             self._observer_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
         )
-        given = None if watch is None else watch.take()
-        self._seen.setdefault(dataloader_idx, []).append(None if given is None else given[1])
+        sampled = None if watch is None else watch.take()
+        self._seen.setdefault(dataloader_idx, []).append(None if sampled is None else sampled[1])
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Write the metrics."""
@@ -145,12 +147,14 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._names |= set(values)
         loaders = _flatten_loaders(trainer.val_dataloaders)
         counts = [_count_distinct(self._seen.get(place, [])) for place in range(len(loaders))]
-        known = [count for count in counts if count is not None]
-        seen = sum(known) if len(known) == len(loaders) else None
+        known_counts = [count for count in counts if count is not None]
+        seen = sum(known_counts) if len(known_counts) == len(loaders) else None
         self.recorder.evaluation("val", values, seen=seen, of=_length(loaders))
 
     def _observer_of(self, loader: Any) -> SamplerObserver | None:
-        return next((watch for known, watch in self._judged if known is loader), None)
+        return next(
+            (watch for judged_loader, watch in self._judged if judged_loader is loader), None
+        )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the recording."""
@@ -176,14 +180,18 @@ def _flatten_loaders(loaders: Any) -> list[Any]:
     if isinstance(loaders, dict):
         loaders = list(loaders.values())
     if isinstance(loaders, list | tuple):
-        return [one for some in loaders for one in _flatten_loaders(some)]
+        return [loader for nested in loaders for loader in _flatten_loaders(nested)]
     return [] if loaders is None else [loaders]
 
 
 def _count_distinct(batches: list[Any]) -> int | None:
     """Return the number of different indices; None if there are no batches, or one is None."""
-    known = [indices for indices in batches if indices is not None]
-    return len(np.unique(np.concatenate(known))) if known and len(known) == len(batches) else None
+    known_batches = [indices for indices in batches if indices is not None]
+    return (
+        len(np.unique(np.concatenate(known_batches)))
+        if known_batches and len(known_batches) == len(batches)
+        else None
+    )
 
 
 def _length(loaders: list[Any]) -> int | None:

@@ -150,83 +150,98 @@ def make(
     from datacheck.sources import file_digests  # noqa: PLC0415  as above
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
-    root, only = target(Path(data))
+    root, file_name = target(Path(data))
     extra = {name: Path(path) for name, path in (roots or {}).items()}
-    place = sample_digests.place_of(root, extra, only)
-    walk = partial(_list_files, Path(data), root, extra, only)
+    place = sample_digests.place_of(root, extra, file_name)
+    walk = partial(_list_files, Path(data), root, extra, file_name)
     # Path.exists raises if a folder may not be searched.
     if deep or not os.path.exists(place):  # noqa: PTH110
         listing, digests, fault = file_digests.digest_while_listed(
             root, extra, walk, workers, progress
         )
-        known = sample_digests.recall(place, listing)
-        todo = np.arange(len(digests))
+        known_digests = sample_digests.recall(place, listing)
+        unread_indices = np.arange(len(digests))
     else:
         listing = walk()
-        known = sample_digests.recall(place, listing)
-        todo = np.flatnonzero(known == b"")
-        digests = known.copy()
-        digests[todo], fault = file_digests.digest_listed(listing, todo, workers, progress)
+        known_digests = sample_digests.recall(place, listing)
+        unread_indices = np.flatnonzero(known_digests == b"")
+        digests = known_digests.copy()
+        digests[unread_indices], fault = file_digests.digest_listed(
+            listing, unread_indices, workers, progress
+        )
     # The next call reads the rest. Known digests stay, so that it still reports silent changes.
     if fault is not None:
-        sample_digests.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
+        sample_digests.remember(
+            place, listing.with_digests(np.where(known_digests == b"", digests, known_digests))
+        )
         raise fault
     listing = listing.with_digests(digests)
-    notes = _silent_changes(listing, known)
-    if len(todo) and not sample_digests.remember(place, listing):
+    notes = _silent_changes(listing, known_digests)
+    if len(unread_indices) and not sample_digests.remember(place, listing):
         notes.append(
             f"{place.parent}: cannot be written, so the next manifest of these data reads all "
             f"files again."
         )
     files = Files(listing.entries.paths, listing.entries.sizes, digests)
-    made = DatasetManifest(
-        files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes)
+    manifest = DatasetManifest(
+        files,
+        None,
+        listing.skipped,
+        len(unread_indices),
+        len(known_digests) - len(unread_indices),
+        tuple(notes),
     )
     if schema is None:
-        return made
-    kept = place.with_name(
+        return manifest
+    samples_file = place.with_name(
         f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json"
     )
-    samples = None if deep else _stored_samples(kept, made.root)
+    samples = None if deep else _stored_samples(samples_file, manifest.root)
     if samples is not None:
-        return replace(made, samples=samples)
-    made = replace(made, samples=digest_samples(schema, listing, workers, progress))
+        return replace(manifest, samples=samples)
+    manifest = replace(manifest, samples=digest_samples(schema, listing, workers, progress))
     _check_unchanged(listing, walk())
-    return _store_manifest(made, kept)
+    return _store_manifest(manifest, samples_file)
 
 
-def _store_manifest(made: DatasetManifest, place: Path) -> DatasetManifest:
+def _store_manifest(manifest: DatasetManifest, place: Path) -> DatasetManifest:
     """Return a manifest after storing it for the next call.
 
     It is stored only if the next call may reuse its samples, and if the folder is writable.
     """
     # Store lasting results only: after others, the next call may read more samples.
-    if made.samples is not None and made.samples.lasting:
+    if manifest.samples is not None and manifest.samples.lasting:
         with suppress(StorageError):  # then the next call takes as long
             for folder in (place.parent.parent, place.parent):
                 folders.check_own(folder, "")
-            fsops.write_file(place, _pieces(made), sync=False, mode=0o644)
-    return made
+            fsops.write_file(place, _pieces(manifest), sync=False, mode=0o644)
+    return manifest
 
 
-def _check_unchanged(before: Listing, now: Listing) -> None:
+def _check_unchanged(before: Listing, after: Listing) -> None:
     """Raise `StorageError` unless two listings have the same files, sizes, times and inodes."""
-    one, other = before.entries, now.entries
-    same = one.same(other, one.places_in(other))
-    if same.all() and one.paths == other.paths:
+    old_entries, new_entries = before.entries, after.entries
+    unchanged = old_entries.same(new_entries, old_entries.places_in(new_entries))
+    if unchanged.all() and old_entries.paths == new_entries.paths:
         return
-    first = min({*other.paths} - {*one.paths}) if same.all() else one.paths[int(same.argmin())]
-    todo = "Run the same command again when nothing writes to the data."
-    msg = f"{before.root}: {first} changed while samples were read. {todo}"
+    changed_path = (
+        min({*new_entries.paths} - {*old_entries.paths})
+        if unchanged.all()
+        else old_entries.paths[int(unchanged.argmin())]
+    )
+    advice = "Run the same command again when nothing writes to the data."
+    msg = f"{before.root}: {changed_path} changed while samples were read. {advice}"
     raise StorageError(msg)
 
 
-def _stored_samples(kept: Path, root: str) -> SampleDigests | None:
+def _stored_samples(manifest_path: Path, root: str) -> SampleDigests | None:
     """Return the samples of the last manifest with this schema, None if the data have changed."""
     with suppress(UsageError, StorageError):
-        before = read(kept)
-        known = before.samples is not None and before.samples.reading  # not of an older datacheck
-        return before.samples if known and before.root == root else None
+        before = read(manifest_path)
+        has_reading = (
+            before.samples is not None and before.samples.reading
+        )  # not of an older datacheck
+        return before.samples if has_reading and before.root == root else None
     return None
 
 
@@ -249,9 +264,11 @@ def _list_files(
     listing = list_files(root, roots, only, found)
     if listing.refused:
         path, reason = listing.refused[0]
-        more = f" (and {len(listing.refused) - 1:,} more)" if len(listing.refused) > 1 else ""
+        others_text = (
+            f" (and {len(listing.refused) - 1:,} more)" if len(listing.refused) > 1 else ""
+        )
         msg = (
-            f"{data}: {path}{more}: {reason}. A manifest names every file: make it readable, or "
+            f"{data}: {path}{others_text}: {reason}. A manifest names every file: make it readable, or "
             f"move it away."
         )
         raise StorageError(msg)
@@ -263,15 +280,17 @@ def _list_files(
     return listing
 
 
-def _silent_changes(listing: Listing, known: Array) -> list[str]:
+def _silent_changes(listing: Listing, known_digests: Array) -> list[str]:
     """Return a note if files have other bytes though size, times and inode are unchanged."""
-    other = np.flatnonzero((known != b"") & (known != listing.entries.digests))
-    if not len(other):
+    changed_indices = np.flatnonzero(
+        (known_digests != b"") & (known_digests != listing.entries.digests)
+    )
+    if not len(changed_indices):
         return []
-    first = listing.entries.paths[int(other[0])]
+    first_path = listing.entries.paths[int(changed_indices[0])]
     return [
-        f"{len(other):,} files have other bytes than before with equal size, times and inode; the "
-        f"first is {first}. "
+        f"{len(changed_indices):,} files have other bytes than before with equal size, times and inode; the "
+        f"first is {first_path}. "
         f"Something wrote through a memory map or past the file system, or the disk loses bits."
     ]
 
@@ -320,8 +339,8 @@ def _body(manifest: DatasetManifest) -> Iterator[bytes]:
 
 def _rows(files: Files) -> Iterator[bytes]:
     # A third of the time of a text array.
-    whole = files.digests.tobytes().decode()
-    digests = [whole[i : i + 32] for i in range(0, len(whole), 32)]
+    joined_digests = files.digests.tobytes().decode()
+    digests = [joined_digests[i : i + 32] for i in range(0, len(joined_digests), 32)]
     rows = zip(files.paths, files.sizes.tolist(), digests, strict=True)
     # Nearly always true: each path is its own JSON text.
     if _ESCAPED.search("".join(files.paths)) is None:
@@ -367,9 +386,9 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
         UsageError: the path is a link or a file that is not a manifest, or lies in the data.
         StorageError: the folder is not writable.
     """
-    here = path.absolute()
+    absolute_path = path.absolute()
     # resolve() raises RuntimeError for circular links.
-    real = Path(os.path.realpath(here))
+    real = Path(os.path.realpath(absolute_path))
     for folder in data:
         if real.is_relative_to(os.path.realpath(folder)):
             msg = (
@@ -377,11 +396,13 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
                 f"outside of {folder}."
             )
             raise UsageError(msg)
-    if not here.parent.is_dir():
-        msg = f"{path}: there is no folder {here.parent}. Make it, or choose another place."
+    if not absolute_path.parent.is_dir():
+        msg = (
+            f"{path}: there is no folder {absolute_path.parent}. Make it, or choose another place."
+        )
         raise UsageError(msg)
     outputs.check_output(path, _COMMAND, outputs.begins_with(_FORMATS))
-    fsops.check_writable(here.parent)
+    fsops.check_writable(absolute_path.parent)
 
 
 def is_manifest(path: Path) -> bool:
@@ -417,12 +438,12 @@ def read(path: str | os.PathLike[str]) -> DatasetManifest:
     data = _bytes_of(path)
     seal = _CLOSING_DIGEST.search(data, max(0, len(data) - 64))
     if seal is None or digest_bytes(memoryview(data)[: seal.start()]) != seal[1].decode():
-        what = (
+        fault = (
             "ends too soon"
             if seal is None
             else "is not what was written, its own digest does not fit"
         )
-        msg = f"{path}: the manifest {what}. {_REMAKE_HINT}"
+        msg = f"{path}: the manifest {fault}. {_REMAKE_HINT}"
         raise UsageError(msg)
     try:
         check_values(data, VALUES + len(data) // _BYTES_EACH)
@@ -443,13 +464,13 @@ def _bytes_of(path: Path) -> bytes:
         with open_document(path, min(_MOST_BYTES, usable_memory() // 2 // _MEMORY_EACH)) as file:
             head = file.read(len(HEAD))
             if head != HEAD:
-                other = head.startswith(_FORMATS)
-                why = (
+                other_version = head.startswith(_FORMATS)
+                reason = (
                     f"is of another version; this datacheck reads {FORMAT}"
-                    if other
+                    if other_version
                     else "is no manifest"
                 )
-                msg = f"{path}: {why}. {_REMAKE_HINT}"
+                msg = f"{path}: {reason}. {_REMAKE_HINT}"
                 raise UsageError(msg)
             file.seek(0)
             return file.read()
@@ -463,8 +484,8 @@ def _bytes_of(path: Path) -> bytes:
         raise fsops.as_storage_error(error, path) from error
 
 
-def _parsed(said: dict[str, Any]) -> DatasetManifest:
-    rows = said["files"]
+def _parsed(record: dict[str, Any]) -> DatasetManifest:
+    rows = record["files"]
     paths = [row[0] for row in rows]
     sizes = [row[1] for row in rows]
     hexes = "".join(row[2] for row in rows)
@@ -480,16 +501,16 @@ def _parsed(said: dict[str, Any]) -> DatasetManifest:
     )
     digests = np.frombuffer(hexes.encode(), "S32") if rows else np.zeros(0, "S32")
     files = Files(paths, np.array(sizes, np.int64), digests)
-    skipped = [(_text(path), _text(reason)) for path, reason in said["skipped"]]
+    skipped = [(_text(path), _text(reason)) for path, reason in record["skipped"]]
     samples = None
-    if "samples" in said:
-        found = DigestRows(_row(key, row) for key, row in said["samples"])
-        unread = {_text(key): _text(why) for key, why in said["unread"]}
+    if "samples" in record:
+        sample_rows = DigestRows(_row(key, row) for key, row in record["samples"])
+        unread = {_text(key): _text(fault) for key, fault in record["unread"]}
         samples = SampleDigests(
-            _text(said["schema"]), found, unread, _text(said.get("reading", ""))
+            _text(record["schema"]), sample_rows, unread, _text(record.get("reading", ""))
         )
     manifest = DatasetManifest(files, samples, skipped)
-    _require(said["root"] == manifest.root, "its root is not that of its files")
+    _require(record["root"] == manifest.root, "its root is not that of its files")
     return manifest
 
 

@@ -95,9 +95,9 @@ class Noise:
         """The result, in one or two sentences."""
         count = len(self.runs)
         if count < LEAST:
-            said = "1 repeat" if count == 1 else f"{count} repeats"
+            statement = "1 repeat" if count == 1 else f"{count} repeats"
             return (
-                f"nothing can be said: {said} of A; with fewer than {LEAST} their spread is not "
+                f"nothing can be said: {statement} of A; with fewer than {LEAST} their spread is not "
                 f"known"
             )
         if self.itself:
@@ -111,7 +111,7 @@ class Noise:
         count = min(spread.repeats for spread in self.judged)
         chance = 2 / (count + 1)
         names = ", ".join(spread.name for spread in self.outside)
-        said = (
+        statement = (
             f"B lies outside of the {count} repeats in {names}"
             if names
             else f"B lies within the {count} repeats"
@@ -120,7 +120,7 @@ class Noise:
             f"of two equal versions one lies outside of {count} repeats in {chance:.0%} of "
             f"cases, for each metric"
         )
-        return f"{said}. By chance alone {rule}"
+        return f"{statement}. By chance alone {rule}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -137,7 +137,8 @@ class Noise:
 
 def _range_json(spread: MetricRange) -> dict[str, Any]:
     low, high, value = (
-        one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value)
+        figure if math.isfinite(figure) else str(figure)
+        for figure in (spread.low, spread.high, spread.value)
     )
     return {
         "name": spread.name,
@@ -161,56 +162,63 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     Raises:
         UsageError: one of them is not a recorded run.
     """
-    given = [read_run(path) for path in repeats]
-    other = read_run(b)
-    first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
-    runs = [run for i, run in enumerate(given) if first[i] == i]
-    warnings = _run_warnings(runs, other, ignore)
-    said = [
-        f"{given[i].path} is {given[one].path} again, and counts once"
-        for i, one in enumerate(first)
+    all_runs = [read_run(path) for path in repeats]
+    b_run = read_run(b)
+    first_indices = [
+        next(i for i, one in enumerate(all_runs) if _same_run(one, run)) for run in all_runs
+    ]
+    runs = [run for i, run in enumerate(all_runs) if first_indices[i] == i]
+    warnings = _run_warnings(runs, b_run, ignore)
+    notes = [
+        f"{all_runs[i].path} is {all_runs[one].path} again, and counts once"
+        for i, one in enumerate(first_indices)
         if one != i
     ]
     # Runs that began at the same step are matched by count: their epochs may differ in length.
-    stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1
+    stepwise = len({began(run, min(run.traces)) for run in [*runs, b_run]}) > 1
     series = [_series(run, stepwise=stepwise) for run in runs]
     final = []
-    each = []
-    for name, values in _series(other, stepwise=stepwise).items():
-        have = [found[name] for found in series if found.get(name)]
-        if not have:
+    per_evaluation = []
+    for name, values in _series(b_run, stepwise=stepwise).items():
+        repeat_series = [run_series[name] for run_series in series if run_series.get(name)]
+        if not repeat_series:
             continue
-        counts = {place: sum(place in one for one in have) for place in values}
+        counts = {place: sum(place in one for one in repeat_series) for place in values}
         most = max(counts.values())
         places = {
-            place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0
+            place: evaluation_index
+            for evaluation_index, (place, count) in enumerate(counts.items())
+            if count == most > 0
         }
-        said += _mismatches(name, have, values, next(reversed(places), None), len(runs))
+        notes += _mismatches(name, repeat_series, values, next(reversed(places), None), len(runs))
         if places:
-            final.append(_metric_range(name, None, have, next(reversed(places)), values))
+            final.append(_metric_range(name, None, repeat_series, next(reversed(places)), values))
         if name != "loss":
-            each += [_metric_range(name, at, have, place, values) for place, at in places.items()]
-    return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
+            per_evaluation += [
+                _metric_range(name, evaluation_index, repeat_series, place, values)
+                for place, evaluation_index in places.items()
+            ]
+    return Noise(runs, b_run, final, per_evaluation, warnings | ({"all": notes} if notes else {}))
 
 
 def _mismatches(
     name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int
 ) -> Iterator[str]:
     """Yield how the repeats and B differ in number of evaluations, and which are compared."""
-    counts = [len(one) for one in have]
-    if any(one.keys() != b.keys() for one in have):
-        what = "steps" if name == "loss" else "evaluations"
+    counts = [len(series) for series in have]
+    if any(series.keys() != b.keys() for series in have):
+        unit = "steps" if name == "loss" else "evaluations"
         in_a = (
             f"{min(counts):,}"
             if min(counts) == max(counts)
             else f"{min(counts):,} to {max(counts):,}"
         )
-        taken = "they have no step in common"
+        compared = "they have no step in common"
         if last is not None:
-            taken = (
+            compared = (
                 f"taken after {last[1] + 1:,}" if last[0] is None else f"taken at step {last[0]:,}"
             )
-        yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {taken}"
+        yield f"{name}: {in_a} {unit} in A, {len(b):,} in B; {compared}"
     if len(have) < runs:
         yield f"{name}: only {len(have)} of {runs} repeats have it"
 
@@ -228,37 +236,37 @@ def _same_run(one: RecordedRun, other: RecordedRun) -> bool:
 
 def _process_start(run: RecordedRun) -> Any:
     process = run.environment.get("process")
-    said = process.get("volatile") if isinstance(process, Mapping) else None
+    volatile = process.get("volatile") if isinstance(process, Mapping) else None
     return (
-        said
-        if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said}
+        volatile
+        if isinstance(volatile, Mapping) and {"pid", "host", "time", "seconds"} <= {*volatile}
         else None
     )
 
 
 def _metric_range(
-    name: str, at: int | None, have: Sequence[Series], place: Place, b: Series
+    name: str, evaluation_index: int | None, have: Sequence[Series], place: Place, b: Series
 ) -> MetricRange:
-    repeats = [one[place] for one in have if place in one]
+    repeats = [series[place] for series in have if place in series]
     value = b[place]
     finite = all(map(math.isfinite, repeats))
     low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
-    return MetricRange(name, at, low, high, value, len(repeats))
+    return MetricRange(name, evaluation_index, low, high, value, len(repeats))
 
 
 def _series(run: RecordedRun, *, stepwise: bool) -> dict[str, Series]:
     """Return the series of each metric on the lowest rank, and the loss of each step."""
     rank = min(run.traces)
-    found: dict[str, Series] = {}
-    for (of, name), lines in run.evaluations.items():
-        for place, line in _placed(lines, stepwise=stepwise) if of == rank else ():
-            for metric, said in line["values"].items():
-                if (value := number(said)) is not None:
-                    found.setdefault(f"{name} {metric}", {})[place] = value
+    metric_series: dict[str, Series] = {}
+    for (line_rank, name), lines in run.evaluations.items():
+        for place, line in _placed(lines, stepwise=stepwise) if line_rank == rank else ():
+            for metric, recorded in line["values"].items():
+                if (value := number(recorded)) is not None:
+                    metric_series.setdefault(f"{name} {metric}", {})[place] = value
     for place, line in _placed(run.traces[rank].of("step"), stepwise=stepwise):
         if (value := number(line.get("loss"))) is not None:
-            found.setdefault("loss", {})[place] = value
-    return found
+            metric_series.setdefault("loss", {})[place] = value
+    return metric_series
 
 
 def _placed(lines: Iterable[Line], *, stepwise: bool) -> Iterator[tuple[Place, Line]]:
@@ -269,7 +277,9 @@ def _run_warnings(
     runs: list[RecordedRun], b: RecordedRun, ignore: Sequence[str]
 ) -> dict[str, list[str]]:
     names = [f"A{i}" for i in range(1, len(runs) + 1)]
-    found = {name: warnings_of(run) for name, run in zip([*names, "B"], [*runs, b], strict=True)}
+    run_notes = {
+        name: warnings_of(run) for name, run in zip([*names, "B"], [*runs, b], strict=True)
+    }
     for name, run in zip(names[1:], runs[1:], strict=True):
         unlike = [
             section.name
@@ -277,5 +287,5 @@ def _run_warnings(
             if section and section.name in _COMPARED_SECTIONS
         ]
         if unlike:
-            found[name].append(f"differs from A1 in {', '.join(unlike)}: is it a repeat?")
-    return {name: said for name, said in found.items() if said}
+            run_notes[name].append(f"differs from A1 in {', '.join(unlike)}: is it a repeat?")
+    return {name: notes for name, notes in run_notes.items() if notes}

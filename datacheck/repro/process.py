@@ -54,27 +54,29 @@ _ASSIGNED = re.compile(r"[+~]*[A-Za-z_][\w.@/-]*=")
 
 def names_secret(name: str) -> bool:
     """Return whether a name suggests a secret: ``hub_token`` and ``apiKey``, not ``pad_token``."""
-    said = _snake_case(name)
+    snake_name = _snake_case(name)
     return bool(
-        _SECRET_WORDS.search(said) or _KEY.search(said) or _TOKEN.search(_SETTING.sub("", said))
+        _SECRET_WORDS.search(snake_name)
+        or _KEY.search(snake_name)
+        or _TOKEN.search(_SETTING.sub("", snake_name))
     )
 
 
 def names_password(name: str) -> bool:
     """Return whether a number under this name may be a secret: not ``text_token``, a count."""
-    said = _snake_case(name)
-    return bool(_SECRET_WORDS.search(said) or _KEY.search(said))
+    snake_name = _snake_case(name)
+    return bool(_SECRET_WORDS.search(snake_name) or _KEY.search(snake_name))
 
 
 def _snake_case(name: str) -> str:
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return re.sub(r"[^a-z0-9]+", "_", apart.lower())
+    separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[^a-z0-9]+", "_", separated.lower())
 
 
 def credential(value: str) -> bool:
     """Return whether a text looks like a credential, or holds a secret name with a value."""
-    found = bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
-    return found or any(
+    suspicious = bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
+    return suspicious or any(
         _USER.search(re.split(r"\s", before)[-1]) for before in value.split("@")[:-1]
     )
 
@@ -108,23 +110,23 @@ def masked(words: list[str]) -> list[str]:
         After an option with a secret name, all words up to the next option are hidden: it may take
         several words. From the second word on, an assignment (``lr=0.1``) is judged by itself.
     """
-    found: list[str] = []
-    behind = 0  # words since an option that names a secret, which counts as 1; 0: none
+    masked_words: list[str] = []
+    words_since = 0  # words since an option that names a secret, which counts as 1; 0: none
     for word in words:
-        option = word.startswith("--") or (word.startswith("-") and behind != 1)
-        if behind and not option and (behind == 1 or not _ASSIGNED.match(word)):
-            found.append(HIDDEN)
-            behind += 1
+        option = word.startswith("--") or (word.startswith("-") and words_since != 1)
+        if words_since and not option and (words_since == 1 or not _ASSIGNED.match(word)):
+            masked_words.append(HIDDEN)
+            words_since += 1
             continue
         name, sign, value = word.partition("=")
         if sign and secret(name, value):
-            found.append(f"{HIDDEN if credential(name) else name}={HIDDEN}")
+            masked_words.append(f"{HIDDEN if credential(name) else name}={HIDDEN}")
         else:
-            found.append(HIDDEN if secret("", word) else word)
-        behind = int(option and not sign and names_secret(word)) or (
-            behind if behind and not option else 0
+            masked_words.append(HIDDEN if secret("", word) else word)
+        words_since = int(option and not sign and names_secret(word)) or (
+            words_since if words_since and not option else 0
         )
-    return found
+    return masked_words
 
 
 _RECORDED_NAMES = re.compile(
@@ -198,13 +200,15 @@ def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str,
 
 def _hash_seed() -> str:
     try:
-        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        variables = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:  # not Linux
         return os.environ.get("PYTHONHASHSEED", "random")
-    found = [
-        pair.partition(b"=")[2].decode() for pair in given if pair.startswith(b"PYTHONHASHSEED=")
+    seeds = [
+        pair.partition(b"=")[2].decode()
+        for pair in variables
+        if pair.startswith(b"PYTHONHASHSEED=")
     ]
-    return found[0] if found and found[0] else "random"
+    return seeds[0] if seeds and seeds[0] else "random"
 
 
 def _plain_flag(name: str) -> bool:
@@ -278,32 +282,32 @@ def switches() -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_num_threads"):
         return {"missing": "PyTorch is not loaded"}
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "version": torch.__version__,
         "git": getattr(torch.version, "git_version", None),
     }
     for name in _SWITCHES:
         try:
-            said[name] = _value(torch, name)
+            values[name] = _value(torch, name)
         except AttributeError:
             continue
         # For example two ways to set TF32 that were mixed
         except Exception as error:  # noqa: BLE001
-            said[name] = f"cannot be read: {str(error).partition(chr(10))[0]}"
+            values[name] = f"cannot be read: {str(error).partition(chr(10))[0]}"
     # Only if it is loaded: importing it takes seconds.
     inductor = sys.modules.get("torch._inductor.config")
     if getattr(inductor, "max_autotune", False):
-        said["inductor.max_autotune"] = True
+        values["inductor.max_autotune"] = True
     # A library built with -ffast-math turns this on when it is loaded.
-    said["flush_denormal"] = float("1e-310") * 1.0 == 0.0
+    values["flush_denormal"] = float("1e-310") * 1.0 == 0.0
     distributed = sys.modules.get("torch.distributed")
     ready = distributed is not None and distributed.is_available() and distributed.is_initialized()
     if ready and distributed is not None:
-        said["distributed"] = {
+        values["distributed"] = {
             "backend": distributed.get_backend(),
             "world_size": distributed.get_world_size(),
         }
-    return said
+    return values
 
 
 def _value(torch: Any, name: str) -> Any:
@@ -325,21 +329,21 @@ def rng() -> dict[str, Any]:
     words = digest_bytes(np.asarray(words).tobytes())
     generator: Any = getattr(np.random, "get_bit_generator", lambda: None)()
     seeded = None if generator is None else getattr(generator, "seed_seq", None) is None
-    said = {
+    generators = {
         "random": {"digest": digest_value(random.getstate()), "seeded": None},
         "numpy": {"digest": digest_value([name, words, *rest]), "seeded": seeded},
     }
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_rng_state"):
         state = digest_bytes(torch.get_rng_state().numpy().tobytes())
-        said["torch"] = {"digest": state, "seeded": torch.initial_seed() < _MOST_MANUAL_SEED}
+        generators["torch"] = {"digest": state, "seeded": torch.initial_seed() < _MOST_MANUAL_SEED}
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             states = [
                 digest_bytes(state.numpy().tobytes()) for state in torch.cuda.get_rng_state_all()
             ]
-            given = all(
+            all_seeded = all(
                 torch.cuda.default_generators[i].initial_seed() < _MOST_MANUAL_SEED
                 for i in range(len(states))
             )
-            said["cuda"] = {"digest": digest_value(states), "seeded": given}
-    return said
+            generators["cuda"] = {"digest": digest_value(states), "seeded": all_seeded}
+    return generators

@@ -50,7 +50,7 @@ def agreed_name(name: str | None, world: int) -> str:
     if name is not None:
         return name
     now = datetime.datetime.now(datetime.UTC)
-    said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
+    shared_name = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
     if world > 1:
         if not (distributed.is_available() and distributed.is_initialized()):
             msg = (
@@ -58,8 +58,8 @@ def agreed_name(name: str | None, world: int) -> str:
                 f"all the same name="
             )
             raise UsageError(msg)
-        distributed.broadcast_object_list(said, src=0)
-    return said[0]
+        distributed.broadcast_object_list(shared_name, src=0)
+    return shared_name[0]
 
 
 _DEPTH = 64
@@ -84,7 +84,7 @@ def resolve_config(config: Any) -> Any:
 
 
 # One return for each kind of value.
-def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911
+def _plain(value: Any, name: str, parent_ids: tuple[int, ...]) -> Any:  # noqa: PLR0911
     if _hidden(value, name):
         return {"secret": True}
     if isinstance(value, enum.Enum):
@@ -94,17 +94,21 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic):
-        held = value.item()  # a longdouble returns itself
-        known = not isinstance(held, np.generic)
-        return _plain(held, name, within) if known else {"type": _type(value), "text": str(value)}
+        python_value = value.item()  # a longdouble returns itself
+        is_plain = not isinstance(python_value, np.generic)
+        return (
+            _plain(python_value, name, parent_ids)
+            if is_plain
+            else {"type": _type(value), "text": str(value)}
+        )
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
         return f"{value.__module__}.{value.__qualname__}"
-    if id(value) in within or len(within) > _DEPTH:
+    if id(value) in parent_ids or len(parent_ids) > _DEPTH:
         return {
             "type": _type(value),
-            "within": "itself" if id(value) in within else "too many levels",
+            "within": "itself" if id(value) in parent_ids else "too many levels",
         }
-    return _resolve_container(value, name, (*within, id(value)))
+    return _resolve_container(value, name, (*parent_ids, id(value)))
 
 
 def _hidden(value: Any, name: str) -> bool:
@@ -119,7 +123,7 @@ def _hidden(value: Any, name: str) -> bool:
     )
 
 
-def _resolve_container(value: Any, name: str, within: tuple[int, ...]) -> Any:
+def _resolve_container(value: Any, name: str, parent_ids: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
         value = {
             field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)
@@ -131,13 +135,13 @@ def _resolve_container(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if isinstance(value, Mapping):
         hidden = names_secret(name)
         return {
-            str(key): _resolve_item(value, key, name if hidden else str(key), within)
+            str(key): _resolve_item(value, key, name if hidden else str(key), parent_ids)
             for key in value
         }
     if isinstance(value, Set):
-        return sorted((_plain(item, name, within) for item in value), key=canonical_json)
+        return sorted((_plain(item, name, parent_ids) for item in value), key=canonical_json)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_resolve_item(value, i, name, within) for i in range(len(value))]
+        return [_resolve_item(value, i, name, parent_ids) for i in range(len(value))]
     return _describe_value(value)
 
 
@@ -151,12 +155,12 @@ def _dump_pydantic(model: Any) -> Any:
         return {"type": _type(model), "unresolved": type(error).__name__}
 
 
-def _resolve_item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
+def _resolve_item(container: Any, key: Any, name: str, parent_ids: tuple[int, ...]) -> Any:
     try:
-        item = held[key]
+        item = container[key]
     except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf without a target
         return {"unresolved": type(error).__name__}
-    return _plain(item, name, within)
+    return _plain(item, name, parent_ids)
 
 
 def _describe_value(value: Any) -> Any:
@@ -252,13 +256,15 @@ class Recorder:
             scaler,
             RandomStates(),
         )
-        given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+        optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         # Frameworks wrap the optimizer.
-        self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]
-        for one in self._optimizers:
-            if not hasattr(one, "register_step_pre_hook"):
+        self._optimizers = [
+            getattr(wrapped, "optimizer", wrapped) for wrapped in optimizers if wrapped is not None
+        ]
+        for wrapped in self._optimizers:
+            if not hasattr(wrapped, "register_step_pre_hook"):
                 msg = (
-                    f"{type(one).__name__} has no register_step_pre_hook; an optimizer of "
+                    f"{type(wrapped).__name__} has no register_step_pre_hook; an optimizer of "
                     f"torch.optim is wanted"
                 )
                 raise UsageError(msg)
@@ -326,26 +332,26 @@ class Recorder:
             _write_json(path / ENVIRONMENT, self._environment)
             _write_json(path / CONFIG, {"version": VERSION, "config": resolve_config(self._config)})
         self._write({"kind": "start", "rank": rank, "world": world} | self._start_line())
-        for one in self._optimizers:
+        for optimizer in self._optimizers:
             # One statement each: an interrupt between two hooks leaves none that is not removed.
-            self._hooks.append(one.register_step_pre_hook(self._before))
-            self._hooks.append(one.register_step_post_hook(self._after))
+            self._hooks.append(optimizer.register_step_pre_hook(self._before))
+            self._hooks.append(optimizer.register_step_post_hook(self._after))
         if self._loader is not None:
             self.watch(self._loader)
 
     def _start_line(self) -> dict[str, Any]:
-        groups = [group for one in self._optimizers for group in one.param_groups]
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         return {
             "version": VERSION,
             "every": self._every,
             "first": self._step,
             "weights": tensors.digest_each(self._weights()),
-            "optimizer": [tensors.digest_state(one) for one in self._optimizers],
+            "optimizer": [tensors.digest_state(optimizer) for optimizer in self._optimizers],
             "hyper": [
                 resolve_config({k: v for k, v in group.items() if k != "params"})
                 for group in groups
             ],
-            "kinds": [type(one).__name__ for one in self._optimizers],
+            "kinds": [type(optimizer).__name__ for optimizer in self._optimizers],
         }
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -397,14 +403,14 @@ class Recorder:
             batch: as the loader returned it: tensors, arrays, numbers, texts in any nesting.
             indices: of its samples, if neither `loader` nor `index_key` gives them.
         """
-        given = self._watch.take() if self._watch is not None else None
-        if given is not None:
-            self._line["epoch"] = given[0]
-        said = indices if self._index_key is None else batch[self._index_key]
-        if said is not None:
-            self._indices = as_indices(said)
+        sampled = self._watch.take() if self._watch is not None else None
+        if sampled is not None:
+            self._line["epoch"] = sampled[0]
+        batch_indices = indices if self._index_key is None else batch[self._index_key]
+        if batch_indices is not None:
+            self._indices = as_indices(batch_indices)
         else:
-            self._indices = None if given is None else self._matching_indices(batch, given[1])
+            self._indices = None if sampled is None else self._matching_indices(batch, sampled[1])
         samples = _samples(batch) if self._indices is None else len(self._indices)
         digest, self._inputs = digest_batch(batch, samples)
         self._line["input"] = digest.text()
@@ -430,8 +436,8 @@ class Recorder:
         )
         if self._by_rows is None:
             # It may be one picture for each sample, so the equal length proves nothing.
-            apart = isinstance(batch, list | tuple) and len(batch) == count
-            self._by_rows = fits and not apart
+            is_list = isinstance(batch, list | tuple) and len(batch) == count
+            self._by_rows = fits and not is_list
         if not self._by_rows or fits:
             return indices
         self.note(_SIZE_MISMATCH_NOTE)
@@ -490,23 +496,27 @@ class Recorder:
         """
         optimizer = getattr(optimizer, "optimizer", optimizer)
         line = self._line
-        found = tensors.gradients_of(optimizer)
-        _append_digest(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
+        named_gradients = tensors.gradients_of(optimizer)
+        _append_digest(
+            line, "grad_norm", tensors.norm([gradient for _, gradient in named_gradients]).hex()
+        )
         rates = [
             resolve_config(float(group["lr"])) for group in optimizer.param_groups if "lr" in group
         ]
         line["lr"] = [*line.get("lr", []), *rates]
         before = self._updated.get(id(optimizer), self._first - 1)
         if self._step // self._every > before // self._every:
-            _append_digest(line, "grads", tensors.digest_tensors(found))
+            _append_digest(line, "grads", tensors.digest_tensors(named_gradients))
             self._due = True
         self._taken.add(id(optimizer))
 
-    def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def _before(
+        self, optimizer: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> None:
         # A closure computes the gradients later; a framework may have called `gradients` itself.
         if (
-            not any(map(callable, given))
-            and named.get("closure") is None
+            not any(map(callable, arguments))
+            and keywords.get("closure") is None
             and id(optimizer) not in self._taken
         ):
             self.gradients(optimizer)
@@ -560,8 +570,12 @@ class Recorder:
     def _weights(self) -> list[tuple[str, Any]]:
         if self._model is not None:
             return tensors.named_weights(self._model)
-        found = [parameter for one in self._optimizers for parameter in tensors.parameters_of(one)]
-        return [(str(i), parameter) for i, parameter in enumerate(found)]
+        parameters = [
+            parameter
+            for optimizer in self._optimizers
+            for parameter in tensors.parameters_of(optimizer)
+        ]
+        return [(str(i), parameter) for i, parameter in enumerate(parameters)]
 
     def _update_environment(self, *, ended: bool = False) -> None:
         """Add packages and libraries loaded since the capture: many are imported on first use."""
@@ -599,18 +613,18 @@ class Recorder:
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None or not self._in_own_process:
             return
-        left = _LINE.encode(line).encode() + b"\n"
+        unwritten = _LINE.encode(line).encode() + b"\n"
         try:
-            while left:
-                left = left[os.write(self._file, left) :]
+            while unwritten:
+                unwritten = unwritten[os.write(self._file, unwritten) :]
         except OSError as error:
             self._stop_writing(error)
             self._close()
 
     def _stop_writing(self, error: OSError) -> None:
-        why = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
         warnings.warn(
-            f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4
+            f"{self.path}: {reason}; nothing is recorded from step {self._step} on", stacklevel=4
         )
 
 
@@ -636,8 +650,8 @@ def _samples(batch: Any) -> int | None:
     return next((shape[0] for shape in shapes if shape), None)
 
 
-def _append_digest(line: dict[str, Any], name: str, said: str) -> None:
-    line[name] = f"{line[name]} {said}" if name in line else said
+def _append_digest(line: dict[str, Any], name: str, digest: str) -> None:
+    line[name] = f"{line[name]} {digest}" if name in line else digest
 
 
 def _write_json(path: Path, value: Any) -> None:

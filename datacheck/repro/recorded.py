@@ -84,14 +84,16 @@ class Trace:
             else:
                 yield line, len(raw)
         if bad:
-            said = "1 line" if bad == 1 else f"{bad:,} lines"
-            self.notes.append(f"{self.path.name}: {said} could not be read and are left out")
+            count_text = "1 line" if bad == 1 else f"{bad:,} lines"
+            self.notes.append(f"{self.path.name}: {count_text} could not be read and are left out")
 
     def of(self, kind: str) -> Iterator[Line]:
         """Yield the lines of a kind."""
         # Most lines are steps: decode only the lines of this kind.
-        found = re.compile(rf'"kind"\s*:\s*"{kind}"'.encode()).search
-        lines = (line for raw in self._raw() if found(raw) and (line := _line(raw)) is not None)
+        matches_kind = re.compile(rf'"kind"\s*:\s*"{kind}"'.encode()).search
+        lines = (
+            line for raw in self._raw() if matches_kind(raw) and (line := _line(raw)) is not None
+        )
         return (line for line in lines if line["kind"] == kind)
 
     def _raw(self) -> Iterator[bytes]:
@@ -130,8 +132,8 @@ def _loaded(raw: bytes) -> Any:
 _BEYOND = re.compile(rb"\\u[dD][89a-fA-F]|[0-9]{19}")
 
 
-def _no_number(said: str) -> Any:
-    msg = f"{said} is no JSON"
+def _no_number(constant: str) -> Any:
+    msg = f"{constant} is no JSON"
     raise ValueError(msg)
 
 
@@ -158,9 +160,9 @@ def _line(raw: bytes) -> Line | None:
 
 def _is_step(line: Line) -> bool:
     """Return whether a step has few enough generators, and short enough names, to be compared."""
-    told = line.get("random")
-    return not isinstance(told, dict) or (
-        len(told) <= _MOST_GENERATORS and all(len(name) <= _NAME_CHARS for name in told)
+    generators = line.get("random")
+    return not isinstance(generators, dict) or (
+        len(generators) <= _MOST_GENERATORS and all(len(name) <= _NAME_CHARS for name in generators)
     )
 
 
@@ -170,7 +172,7 @@ def _is_evaluation(line: Line) -> bool:
     name = line.get("name", "")
     if not isinstance(values, dict) or len(values) > _MOST_METRICS:
         return False
-    return all(len(one) <= _NAME_CHARS for one in (name, *values) if isinstance(one, str))
+    return all(len(text) <= _NAME_CHARS for text in (name, *values) if isinstance(text, str))
 
 
 def is_flat(value: Any) -> bool:
@@ -179,7 +181,7 @@ def is_flat(value: Any) -> bool:
     Deeper nesting is not compared: a file may nest without limit.
     """
     return not any(
-        isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value])
+        isinstance(item, dict | list) for item in (value if isinstance(value, list) else [value])
     )
 
 
@@ -218,9 +220,12 @@ class RecordedRun:
     @property
     def world(self) -> int:
         """The number of ranks, as recorded."""
-        said = [start.get("world") for start in self.starts.values()]
+        worlds = [start.get("world") for start in self.starts.values()]
         return max(
-            [*(one for one in said if type(one) is int), *(rank + 1 for rank in self.traces)]
+            [
+                *(count for count in worlds if type(count) is int),
+                *(rank + 1 for rank in self.traces),
+            ]
         )
 
     @property
@@ -240,24 +245,24 @@ def read_run(path: Path) -> RecordedRun:
         named = [
             (name, place) for place in path.iterdir() if (name := _TRACE.fullmatch(place.name))
         ]
-        found = sorted((int(name[1]), place) for name, place in named if place.is_file())
+        trace_files = sorted((int(name[1]), place) for name, place in named if place.is_file())
     except OSError as error:
         msg = (
             f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote "
             f"is wanted."
         )
         raise UsageError(msg) from error
-    if not found:
+    if not trace_files:
         runs = sorted(place.parent for place in path.glob(f"*/{trace_name(0)}"))
-        some = ", ".join(map(str, runs[-_SHOWN:])) + (", ..." if len(runs) > _SHOWN else "")
+        run_list = ", ".join(map(str, runs[-_SHOWN:])) + (", ..." if len(runs) > _SHOWN else "")
         hint = (
-            f"In it are {some}: name one of them."
+            f"In it are {run_list}: name one of them."
             if runs
             else "A folder that a Recorder wrote is wanted."
         )
         msg = f"{path}: no recorded run, there is no {trace_name(0)}. {hint}"
         raise UsageError(msg)
-    if len(found) > _MOST_RANKS:
+    if len(trace_files) > _MOST_RANKS:
         raise _limit_error(path, f"traces of more than {_MOST_RANKS:,} ranks")
     notes: list[str] = []
     config = _document(path / CONFIG, notes)
@@ -265,7 +270,7 @@ def read_run(path: Path) -> RecordedRun:
         path,
         _document(path / ENVIRONMENT, notes),
         config.get("config"),
-        {r: Trace(p) for r, p in found},
+        {r: Trace(p) for r, p in trace_files},
     )
     for rank, trace in run.traces.items():
         _read_trace(run, rank, trace)
@@ -333,16 +338,18 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
     """
     name = line["name"] if isinstance(line.get("name"), str) else "?"
     values = max(count_values(line["values"], _EVALUATIONS), 1)
-    count, held = run.evaluated
+    count, held_bytes = run.evaluated
     # A name is repeated for each value that differs.
-    run.evaluated = (count + values, held + nbytes + values * sys.getsizeof(name))
+    run.evaluated = (count + values, held_bytes + nbytes + values * sys.getsizeof(name))
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
-        what = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"
-        raise _limit_error(run.path, what)
-    kept = {key: said for key in ("step", "seen", "of") if is_flat(said := line.get(key))}
+        limit = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"
+        raise _limit_error(run.path, limit)
+    fields = {
+        key: field_value for key in ("step", "seen", "of") if is_flat(field_value := line.get(key))
+    }
     metrics = {metric: value for metric, value in line["values"].items() if is_flat(value)}
-    run.evaluations.setdefault((rank, name), []).append(kept | {"values": metrics})
+    run.evaluations.setdefault((rank, name), []).append(fields | {"values": metrics})
 
 
 def _count_held_bytes(run: RecordedRun, line: Line, nbytes: int) -> None:
@@ -360,9 +367,9 @@ def _limit_error(path: Path, what: str) -> UsageError:
 def _check_version(path: Path, start: Line) -> None:
     version = start.get("version")
     if version != VERSION:
-        said = version if type(version) is int else "none"
+        version_text = version if type(version) is int else "none"
         msg = (
-            f"{path}: recorded in version {said}; this datacheck reads version {VERSION}. "
+            f"{path}: recorded in version {version_text}; this datacheck reads version {VERSION}. "
             f"Compare with that one's."
         )
         raise UsageError(msg)

@@ -83,19 +83,19 @@ _JUDGED = (
 def _uncaptured(facts: RiskContext) -> Iterator[CheckRow]:
     """Yield sections that could not be captured: a risk in them would go unnoticed."""
     for name in _JUDGED:
-        said = facts.capture.get(name, {})
-        if isinstance(said.get("missing"), str):
+        entry = facts.capture.get(name, {})
+        if isinstance(entry.get("missing"), str):
             yield CheckRow(
                 name,
-                said["missing"],
+                entry["missing"],
                 "unknown",
                 "This section could not be captured, so it was not judged.",
             )
-    for name, said in facts.section("data").items():
-        if isinstance(said, dict) and "missing" in said:
+    for name, entry in facts.section("data").items():
+        if isinstance(entry, dict) and "missing" in entry:
             yield CheckRow(
                 f"data {name}",
-                said["missing"],
+                entry["missing"],
                 "unknown",
                 "Whether they are the same data cannot be told.",
             )
@@ -156,13 +156,13 @@ _SEEDED = {
 
 
 def _seeds(facts: RiskContext) -> Iterator[CheckRow]:
-    said = facts.section("rng")
+    generators = facts.section("rng")
     for name, (line, words) in _SEEDED.items():
-        if name not in said:
+        if name not in generators:
             continue
-        seeded = facts.seen.get("seeded", {}).get(name, said[name].get("seeded"))
+        seeded = facts.seen.get("seeded", {}).get(name, generators[name].get("seeded"))
         value = {True: "seeded", False: "not seeded", None: "cannot be told"}[seeded]
-        why = (
+        reason = (
             f"{words} starts from random bits: weights, order and augmentation are other ones in "
             f"each run."
         )
@@ -179,7 +179,7 @@ def _seeds(facts: RiskContext) -> Iterator[CheckRow]:
             value,
             None if seeded is None else not seeded,
             "fast",
-            why,
+            reason,
             python=line,
         )
     for place in facts.seen.get("generators", ()):
@@ -198,9 +198,9 @@ def _seeds(facts: RiskContext) -> Iterator[CheckRow]:
 def _cpu(facts: RiskContext) -> Iterator[CheckRow]:
     torch = facts.torch
     if not torch:
-        why = facts.capture.get("torch", {}).get("missing", "PyTorch is not loaded")
-        said = "not loaded" if why == "PyTorch is not loaded" else why
-        yield CheckRow("PyTorch", said, "unknown", "Its switches could not be looked at.")
+        reason = facts.capture.get("torch", {}).get("missing", "PyTorch is not loaded")
+        status_text = "not loaded" if reason == "PyTorch is not loaded" else reason
+        yield CheckRow("PyTorch", status_text, "unknown", "Its switches could not be looked at.")
         return
     threads = torch.get("get_num_threads")
     pinned = "OMP_NUM_THREADS" in facts.env or "MKL_NUM_THREADS" in facts.env
@@ -220,17 +220,17 @@ def _cpu(facts: RiskContext) -> Iterator[CheckRow]:
         torch.get(f"{n}deterministic_algorithms_{w}enabled")
         for n, w in (("are_", ""), ("is_", "warn_only_"))
     )
-    alone = threads == 1 and not facts.gpu
-    where = (
+    single_threaded = threads == 1 and not facts.gpu
+    cause = (
         "On a GPU scatter, index_add, index_put, interpolate and convolutions backward add in any "
         "order"
         if (facts.gpu)
         else "On the CPU index_put_(accumulate=True), the usual way to voxelise, adds in any order "
         "with several threads"
     )
-    why = f"{where}: other bits in each run."
+    reason = f"{cause}: other bits in each run."
     if on and warns:
-        why = (
+        reason = (
             "Operations that have no deterministic kernel run nevertheless, and only warn, each "
             "once."
         )
@@ -238,9 +238,9 @@ def _cpu(facts: RiskContext) -> Iterator[CheckRow]:
     yield facts.row(
         "deterministic algorithms",
         value,
-        not facts.deterministic and not alone,
+        not facts.deterministic and not single_threaded,
         "same-machine",
-        why,
+        reason,
         python=DETERMINISTIC,
     )
     filled = torch.get("utils.deterministic.fill_uninitialized_memory", True)
@@ -352,19 +352,19 @@ def _workspace(facts: RiskContext) -> Iterator[CheckRow]:
         yield CheckRow(WORKSPACE, f"{value}, not needed by this version", "ok")
         return
     line = f"export {WORKSPACE}={WORKSPACES[0]}"
-    when = "while" if facts.deterministic else "once"
-    why = (
-        f"PyTorch before 2.10 raises in the first matrix product {when} deterministic algorithms "
+    conjunction = "while" if facts.deterministic else "once"
+    reason = (
+        f"PyTorch before 2.10 raises in the first matrix product {conjunction} deterministic algorithms "
         f"are on."
     )
     late = facts.seen.get("workspace_late")
     if value in WORKSPACES and late:
-        why, value = (
+        reason, value = (
             "It was set when CUDA had started already: cuBLAS does not read it again.",
             f"{value}, too late",
         )
     bad = value not in WORKSPACES
-    yield facts.row(WORKSPACE, value, bad, "same-machine", why, shell=line)
+    yield facts.row(WORKSPACE, value, bad, "same-machine", reason, shell=line)
 
 
 def _precision(facts: RiskContext) -> Iterator[CheckRow]:

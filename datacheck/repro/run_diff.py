@@ -52,15 +52,18 @@ class RunDiff:
     @property
     def first(self) -> Section | None:
         """The first section that differs; among sections with steps, the earliest to diverge."""
-        differ = [section for section in self.sections if section]
-        if not differ or differ[0].name != "order" or differ[0].step is None:
-            return differ[0] if differ else None
+        differing = [section for section in self.sections if section]
+        if not differing or differing[0].name != "order" or differing[0].step is None:
+            return differing[0] if differing else None
         start = min(
             (parting.first for parting in self.divergences if parting.first is not None), default=0
         )
         began = {"initial weights": start}  # initial weights differ before any order can
         return min(
-            differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step)
+            differing,
+            key=lambda candidate: began.get(
+                candidate.name, math.inf if candidate.step is None else candidate.step
+            ),
         )
 
     @property
@@ -71,8 +74,12 @@ class RunDiff:
     @property
     def nothing(self) -> bool:
         """Whether no step and no evaluation could be compared."""
-        told = [one for one in self.sections if one.name in {"step trace", "evaluations"}]
-        return bool(told) and all(one.unknown and not one for one in told)
+        compared_sections = [
+            section for section in self.sections if section.name in {"step trace", "evaluations"}
+        ]
+        return bool(compared_sections) and all(
+            section.unknown and not section for section in compared_sections
+        )
 
     @property
     def cut(self) -> list[str]:
@@ -87,33 +94,52 @@ class RunDiff:
 
         Ranks, the environment, steps on damaged lines, digests made on a device, columns.
         """
-        known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
-        ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
+        known_ranks = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
+        ranks = sorted(known_ranks - ({*self.a.traces} & {*self.b.traces}))
         listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
-        said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
-        seen = [name for name, run in (("A", self.a), ("B", self.b)) if run.environment]
-        said += [f"the environment, which only {seen[0]} has"] if len(seen) == 1 else []
-        lost = sum(sum(_missing_steps(self.a, self.b, one).values()) for one in self.divergences)
-        said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
-        other = sorted({name for one in self.divergences for name in one.unlike - one.known})
-        said += [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
-        return said + [
-            f"{', '.join(names)}, which only {whose} has"
-            for whose, names in self._alone.items()
+        phrases = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
+        captured_sides = [name for name, run in (("A", self.a), ("B", self.b)) if run.environment]
+        phrases += (
+            [f"the environment, which only {captured_sides[0]} has"]
+            if len(captured_sides) == 1
+            else []
+        )
+        missing_count = sum(
+            sum(_missing_steps(self.a, self.b, divergence).values())
+            for divergence in self.divergences
+        )
+        phrases += [
+            f"{missing_count:,} step{'s' if missing_count > 1 else ''} that one of them lacks"
+        ] * bool(missing_count)
+        unlike_names = sorted(
+            {
+                name
+                for divergence in self.divergences
+                for name in divergence.unlike - divergence.known
+            }
+        )
+        phrases += [f"{', '.join(unlike_names)}, of which one was made on a device"] * bool(
+            unlike_names
+        )
+        return phrases + [
+            f"{', '.join(names)}, which only {side} has"
+            for side, names in self._alone.items()
             if names
         ]
 
     @property
     def _alone(self) -> dict[str, list[str]]:
         """Columns and evaluations that only one run recorded, though both have the step."""
-        found = {
-            (whose, name)
-            for one in self.divergences
-            for name, whose in one.alone.items()
-            if name not in one.known
+        recorded_alone = {
+            (side, name)
+            for divergence in self.divergences
+            for name, side in divergence.alone.items()
+            if name not in divergence.known
         }
-        steps = {whose: [name for name in CAUSES if (whose, name) in found] for whose in ("A", "B")}
-        return {whose: names + _extra_evaluations(self, whose) for whose, names in steps.items()}
+        steps = {
+            side: [name for name in CAUSES if (side, name) in recorded_alone] for side in ("A", "B")
+        }
+        return {side: names + _extra_evaluations(self, side) for side, names in steps.items()}
 
     @property
     def code(self) -> int:
@@ -126,17 +152,17 @@ class RunDiff:
         if self.first is None and self.nothing:
             return "nothing can be said: no step and no evaluation was recorded in both"
         if self.first is None and self.cut:
-            made = [
+            end_steps = [
                 max(began(run, rank) + count for rank, count in run.steps.items())
                 for run in (self.a, self.b)
             ]
-            who = (
+            shorter_run = (
                 "both"
-                if made[0] == made[1] and len(self.cut) > 1
-                else min(self.cut, key=lambda x: made["AB".index(x)])
+                if end_steps[0] == end_steps[1] and len(self.cut) > 1
+                else min(self.cut, key=lambda x: end_steps["AB".index(x)])
             )
             return (
-                f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or "
+                f"equal as far as {shorter_run} came, step {min(end_steps):,} of {max(end_steps):,}: killed, or "
                 f"still running"
             )
         steps = f"{self.compared:,} steps" if self.compared else "no step"
@@ -151,8 +177,8 @@ class RunDiff:
         weights = self.first.name == "order" and _differing_section(
             self.sections, "initial weights"
         )
-        also = ". The initial weights differ, too" if weights else ""
-        return f"{self.first.name} differs first: {_section_summary(self.first)}{also}"
+        weights_remark = ". The initial weights differ, too" if weights else ""
+        return f"{self.first.name} differs first: {_section_summary(self.first)}{weights_remark}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -186,7 +212,10 @@ def _rank_json(parting: Divergence) -> dict[str, Any]:
 
 def _section_json(section: Section) -> dict[str, Any]:
     state = "different" if section else "unknown" if section.unknown else "same"
-    listed = [{"name": one.name, "a": one.a, "b": one.b} for one in section.differences[:_LISTED]]
+    listed = [
+        {"name": difference.name, "a": difference.a, "b": difference.b}
+        for difference in section.differences[:_LISTED]
+    ]
     return {
         "name": section.name,
         "state": state,
@@ -211,10 +240,12 @@ def _column_json(column: ColumnDivergence) -> dict[str, Any]:
 def _section_summary(section: Section) -> str:
     if section.note:
         return section.note
-    one = section.differences[0]
-    more = len(section.differences) - 1
-    a, b = short_pair(one)
-    return f"{one.name} is {a} in A and {b} in B" + (f", and {more:,} more" if more else "")
+    difference = section.differences[0]
+    extra_count = len(section.differences) - 1
+    a, b = short_pair(difference)
+    return f"{difference.name} is {a} in A and {b} in B" + (
+        f", and {extra_count:,} more" if extra_count else ""
+    )
 
 
 def short_pair(one: RunDifference) -> tuple[str, str]:
@@ -222,10 +253,10 @@ def short_pair(one: RunDifference) -> tuple[str, str]:
     if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
         return short(one.a), short(one.b)
     names = [name for name in sorted({*one.a, *one.b}) if one.a.get(name) != one.b.get(name)]
-    said = [
+    texts = [
         ", ".join(f"{name} {short(side.get(name))}" for name in names) for side in (one.a, one.b)
     ]
-    return said[0], said[1]
+    return texts[0], texts[1]
 
 
 def short(value: Any) -> str:
@@ -234,8 +265,8 @@ def short(value: Any) -> str:
         return "none"
     if isinstance(value, dict) and isinstance(value.get("digest"), str):
         value = f"{value.get('kind', 'digest')} {value['digest']}"
-    said = value if isinstance(value, str) else str(value)
-    return said if len(said) <= 48 else f"{said[:45]}..."
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= 48 else f"{text[:45]}..."
 
 
 def diff_runs(
@@ -256,10 +287,10 @@ def diff_runs(
     a, b = (one if isinstance(one, RecordedRun) else read_run(one) for one in (a, b))
     sections = start_sections(a, b, ignore)
     divergences = compare_ranks(a, b)
-    column, said = _first_divergence(a, b, divergences)
+    column, explanation = _first_divergence(a, b, divergences)
     sections += [
         _order_section(divergences),
-        _trace_section(a, b, divergences, column, said),
+        _trace_section(a, b, divergences, column, explanation),
         _evaluation_section(a, b),
     ]
     seeds = _differing_section(sections, "seeds")
@@ -284,27 +315,27 @@ def diff_runs(
         sections,
         divergences,
         column,
-        said,
-        {whose: said for whose, said in warned.items() if said},
+        explanation,
+        {side: explanation for side, explanation in warned.items() if explanation},
     )
 
 
 def _differing_section(sections: Iterable[Section], name: str) -> Section | None:
-    found = next(section for section in sections if section.name == name)
-    return found if found else None
+    named_section = next(section for section in sections if section.name == name)
+    return named_section if named_section else None
 
 
 def _first_divergence(
     a: RecordedRun, b: RecordedRun, divergences: list[Divergence]
 ) -> tuple[ColumnDivergence | None, str]:
-    found = [
+    candidates = [
         (column, parting)
         for parting in divergences
         if (column := first_column(parting)) is not None
     ]
-    if not found:
+    if not candidates:
         return None, ""
-    column, parting = min(found, key=lambda pair: pair[0].order)
+    column, parting = min(candidates, key=lambda pair: pair[0].order)
     return column, meaning(parting, column, weights_equal=weights_equal(a, b, parting.rank))
 
 
@@ -314,20 +345,20 @@ def _order_section(divergences: list[Divergence]) -> Section:
     The earliest divergence comes first.
     """
     section = Section("order")
-    found = []
+    order_divergences = []
     for parting in divergences:
         values = parting.column("input")
         shuffled = values if values is not None and values.epoch in parting.shuffled else None
         columns = [column for column in (parting.column("indices"), shuffled) if column is not None]
         if columns:
-            found.append((min(columns, key=lambda column: column.order), parting))
-    found.sort(key=lambda pair: pair[0].order)
+            order_divergences.append((min(columns, key=lambda column: column.order), parting))
+    order_divergences.sort(key=lambda pair: pair[0].order)
     section.differences = [
         RunDifference(_difference_name(column, divergences), column.a, column.b)
-        for column, _ in found
+        for column, _ in order_divergences
     ]
-    if found:
-        column, parting = found[0]
+    if order_divergences:
+        column, parting = order_divergences[0]
         section.step = column.step
         section.note = (
             f"{_divergence_place(column, divergences)}: "
@@ -356,23 +387,23 @@ def _trace_section(
     b: RecordedRun,
     divergences: list[Divergence],
     column: ColumnDivergence | None,
-    said: str,
+    explanation: str,
 ) -> Section:
     section = Section("step trace")
-    found = [
+    diverging_columns = [
         one
         for parting in divergences
         for one in parting.columns
         if not one.name.startswith("random ")
     ]
-    found.sort(key=lambda one: one.order)
+    diverging_columns.sort(key=lambda one: one.order)
     section.differences = [
-        RunDifference(_difference_name(one, divergences), one.a, one.b) for one in found
+        RunDifference(_difference_name(one, divergences), one.a, one.b) for one in diverging_columns
     ]
     if column is not None:
         section.step = column.step
         section.note = (
-            f"{column.name} differs first, {_divergence_place(column, divergences)}: {said}"
+            f"{column.name} differs first, {_divergence_place(column, divergences)}: {explanation}"
         )
         return section
     if not any(parting.known & {*CAUSES} for parting in divergences):
@@ -384,24 +415,24 @@ def _trace_section(
         # One run resumes where the other ended
         follows = began(a, one.rank) != began(b, one.rank) and not one.compared
         if ended and not follows and not _equal_lengths(a, b, one):
-            here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
+            steps_a, steps_b = (one.compared + one.only[side] for side in ("A", "B"))
             section.differences.append(
-                RunDifference(f"number of steps of rank {one.rank}", here, there)
+                RunDifference(f"number of steps of rank {one.rank}", steps_a, steps_b)
             )
     return section
 
 
 def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
     section = Section("evaluations")
-    here, there = a.evaluations, b.evaluations
+    evaluations_a, evaluations_b = a.evaluations, b.evaluations
     compared = 0
-    for rank, name in sorted({*here} & {*there}):
-        others = dict(by_step(there[rank, name]))
-        for i, (place, one) in enumerate(by_step(here[rank, name])):
-            other = others.get(place, {"values": {}})
-            for metric in sorted({*one["values"]} & {*other["values"]}):
-                x = one["values"][metric]
-                y = other["values"][metric]
+    for rank, name in sorted({*evaluations_a} & {*evaluations_b}):
+        lines_b = dict(by_step(evaluations_b[rank, name]))
+        for i, (place, line_a) in enumerate(by_step(evaluations_a[rank, name])):
+            line_b = lines_b.get(place, {"values": {}})
+            for metric in sorted({*line_a["values"]} & {*line_b["values"]}):
+                x = line_a["values"][metric]
+                y = line_b["values"][metric]
                 compared += 1
                 if x != y:
                     section.differences.append(
@@ -416,49 +447,51 @@ def _evaluation_section(a: RecordedRun, b: RecordedRun) -> Section:
     return section
 
 
-def _extra_evaluations(found: RunDiff, whose: str) -> list[str]:
+def _extra_evaluations(run_diff: RunDiff, side: str) -> list[str]:
     """Return the evaluations and metrics that only one run has, from where both had begun."""
-    mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
-    here, there = mine.evaluations, others.evaluations
-    said = []
-    for (rank, name), lines in here.items():
-        if rank not in others.traces:
+    own_run, other_run = (run_diff.a, run_diff.b) if side == "A" else (run_diff.b, run_diff.a)
+    own_evaluations, other_evaluations = own_run.evaluations, other_run.evaluations
+    descriptions = []
+    for (rank, name), lines in own_evaluations.items():
+        if rank not in other_run.traces:
             continue
-        since = began(others, rank) if began(others, rank) > began(mine, rank) else -1
-        beside = dict(by_step(there.get((rank, name), [])))
-        placed = [(place, line) for place, line in by_step(lines) if place[0] > since]
-        if alone := sum(place not in beside for place, _ in placed):
-            said.append(f"{alone:,} evaluation{'s' if alone > 1 else ''} of {name}")
-        held = (
-            {*line["values"]} - {*beside[place]["values"]}
+        start_step = began(other_run, rank) if began(other_run, rank) > began(own_run, rank) else -1
+        other_lines = dict(by_step(other_evaluations.get((rank, name), [])))
+        placed = [(place, line) for place, line in by_step(lines) if place[0] > start_step]
+        if extra_count := sum(place not in other_lines for place, _ in placed):
+            descriptions.append(
+                f"{extra_count:,} evaluation{'s' if extra_count > 1 else ''} of {name}"
+            )
+        extra_metrics = (
+            {*line["values"]} - {*other_lines[place]["values"]}
             for place, line in placed
-            if place in beside
+            if place in other_lines
         )
-        said += [f"{name} {metric}" for metric in sorted(set().union(*held))]
-    return list(dict.fromkeys(said))
+        descriptions += [f"{name} {metric}" for metric in sorted(set().union(*extra_metrics))]
+    return list(dict.fromkeys(descriptions))
 
 
-def _readable_number(said: Any) -> Any:
-    value = number(said)
-    return said if value is None else repr(value)
+def _readable_number(recorded: Any) -> Any:
+    value = number(recorded)
+    return recorded if value is None else repr(value)
 
 
 def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Divergence]) -> list[str]:
     """Return sentences on the parts of the traces that could not be compared."""
     names = sorted(set().union(*(parting.unlike for parting in divergences)))
-    said = [
+    sentences = [
         f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not "
         f"comparable"
     ]
-    apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in divergences}
+    start_steps = {(began(a, parting.rank), began(b, parting.rank)) for parting in divergences}
     later = [
         f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} "
         f"was compared"
-        for one, other in sorted(apart)
+        for one, other in sorted(start_steps)
         if one != other
     ]
     return (
-        said * bool(names)
+        sentences * bool(names)
         + later
         + [
             _missing_steps_note(counts)
@@ -474,16 +507,16 @@ def _missing_steps(a: RecordedRun, b: RecordedRun, parting: Divergence) -> dict[
     A Recorder leaves out no step, so such lines are damaged.
     """
     return (
-        {whose: count for whose, count in parting.only.items() if count}
+        {side: count for side, count in parting.only.items() if count}
         if _equal_lengths(a, b, parting)
         else {}
     )
 
 
 def _missing_steps_note(counts: dict[str, int]) -> str:
-    said = ", ".join(f"{count:,} only {whose} has" for whose, count in counts.items())
+    counts_text = ", ".join(f"{count:,} only {side} has" for side, count in counts.items())
     return (
-        f"steps that were not compared: {said}; the lines of the other are damaged, or it began "
+        f"steps that were not compared: {counts_text}; the lines of the other are damaged, or it began "
         f"elsewhere"
     )
 
@@ -504,15 +537,17 @@ _SHOWN = 5
 
 def warnings_of(run: RecordedRun) -> list[str]:
     """Return one sentence for each reason to doubt a run's figures."""
-    found = [
+    sentences = [
         *run.notes,
         *_unfinished_traces(run),
         *_constant_metrics(run),
         *_partial_evaluations(run),
         *_loss_warnings(run),
     ]
-    unseen = [why for line in run.loaders if isinstance(why := line.get("unseen"), str) and why]
-    return [*found, *(f"sample indices were not seen: {why}" for why in unseen)]
+    unseen = [
+        reason for line in run.loaders if isinstance(reason := line.get("unseen"), str) and reason
+    ]
+    return [*sentences, *(f"sample indices were not seen: {reason}" for reason in unseen)]
 
 
 def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
@@ -537,30 +572,30 @@ def number(said: Any) -> float | None:
 def _unfinished_traces(run: RecordedRun) -> Iterator[str]:
     several = run.world > 1  # the property loops over all ranks
     for rank in run.traces:
-        whose = f" of rank {rank}" if several else ""
+        rank_text = f" of rank {rank}" if several else ""
         if rank not in run.ended:
-            yield f"the trace{whose} has no end: the run was killed, or still runs"
+            yield f"the trace{rank_text} has no end: the run was killed, or still runs"
         elif run.ended[rank] != "done":
-            yield f"the trace{whose} ends with {run.ended[rank]}"
+            yield f"the trace{rank_text} ends with {run.ended[rank]}"
 
 
 def _constant_metrics(run: RecordedRun) -> Iterator[str]:
     """Warn of metrics that are equal in all evaluations (102.152 mm for eight epochs)."""
-    told = set()
+    reported = set()
     for (_, name), lines in run.evaluations.items():
         if len(lines) < _CONSTANT:
             continue
         for metric in lines[0]["values"]:
-            said = [line["values"].get(metric) for line in lines[:_CONSTANT]]
-            if len(set(map(str, said))) > 1:
+            recorded_values = [line["values"].get(metric) for line in lines[:_CONSTANT]]
+            if len(set(map(str, recorded_values))) > 1:
                 continue
-            said = [line["values"].get(metric) for line in lines]
-            if len(set(map(str, said))) == 1 and (name, metric) not in told:
-                told.add((name, metric))
-                value = number(said[0])
-                what = "no number" if value is None else f"{value:.6g}"
+            recorded_values = [line["values"].get(metric) for line in lines]
+            if len(set(map(str, recorded_values))) == 1 and (name, metric) not in reported:
+                reported.add((name, metric))
+                value = number(recorded_values[0])
+                value_text = "no number" if value is None else f"{value:.6g}"
                 yield (
-                    f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the "
+                    f"{name} {metric} is {value_text} in all {len(lines)} evaluations: is it the "
                     f"trained model?"
                 )
 
@@ -579,12 +614,18 @@ def _partial_evaluations(run: RecordedRun) -> Iterator[str]:
             counted = [(line["seen"], line["of"]) for line in lines if _counts(line)]
             if len(counted) < len(lines):
                 continue
-            alike = len(lines) > 1 and all(line["values"] == lines[0]["values"] for line in lines)
-            of = max(of for _, of in counted)
-            seen = sum(seen for seen, _ in counted) if alike else min(seen for seen, _ in counted)
-            if seen < of:
-                whose = f" on rank {min(ranks)}" if several and not alike else ""
-                yield f"{name}{whose} is made of {seen:,} of {of:,} samples"
+            combined = len(lines) > 1 and all(
+                line["values"] == lines[0]["values"] for line in lines
+            )
+            total = max(total for _, total in counted)
+            seen_count = (
+                sum(seen_count for seen_count, _ in counted)
+                if combined
+                else min(seen_count for seen_count, _ in counted)
+            )
+            if seen_count < total:
+                rank_text = f" on rank {min(ranks)}" if several and not combined else ""
+                yield f"{name}{rank_text} is made of {seen_count:,} of {total:,} samples"
                 break
 
 
@@ -594,18 +635,22 @@ def _counts(line: Line) -> bool:
 
 def _loss_warnings(run: RecordedRun) -> Iterator[str]:
     rank = min(run.traces)
-    said = None
+    first_loss = None
     count = 0
     constant = True
     broken = None
     for line in run.traces[rank].of("step"):
         loss = line.get("loss")
         loss = loss if is_flat(loss) else "no number"
-        constant, said, count = constant and loss in (None, said or loss), said or loss, count + 1
+        constant, first_loss, count = (
+            constant and loss in (None, first_loss or loss),
+            first_loss or loss,
+            count + 1,
+        )
         value = number(loss)
         if broken is None and (value is None or value - value != 0) and loss is not None:
             broken = line["step"]
     if broken is not None:
         yield f"the loss is not finite from step {broken} on"
-    if constant and said is not None and count >= _CONSTANT_STEPS and broken is None:
+    if constant and first_loss is not None and count >= _CONSTANT_STEPS and broken is None:
         yield f"the loss is the same number in all {count:,} steps"

@@ -44,8 +44,8 @@ _MOST_BYTES = 8 << 30  # about 120 bytes a file
 def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
     """Return the path of the stored digests of these data."""
     # `resolve` raises on link loops.
-    said = {name: os.path.realpath(path) for name, path in sorted(roots.items())}
-    slot = digest_value([os.path.realpath(root), only, said])[:16]
+    real_roots = {name: os.path.realpath(path) for name, path in sorted(roots.items())}
+    slot = digest_value([os.path.realpath(root), only, real_roots])[:16]
     return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
 
 
@@ -217,11 +217,11 @@ def digest_samples(
     unread: dict[str, str] = {}
     lasting = True
     files = nbytes = digests = 0
-    how: dict[str, Any] = {
+    pool_options: dict[str, Any] = {
         "workers": max(1, min(workers, len(tasks))),
         "sandbox": sandbox_of(listing.root, listing.roots, schema),
     }
-    for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
+    for group, outcome in zip(tasks, ordered_map(_TASK, todo, **pool_options), strict=True):
         for payload in outcome.payloads:
             for key, names, packed in _unpacked(payload["blocks"]):
                 if key in rows:
@@ -242,9 +242,9 @@ def digest_samples(
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
-    made = DigestRows((key, *rows[key]) for key in sorted(rows))
+    digest_rows = DigestRows((key, *rows[key]) for key in sorted(rows))
     return SampleDigests(
-        schema.name, made, dict(sorted(unread.items())), reading_of(schema), lasting
+        schema.name, digest_rows, dict(sorted(unread.items())), reading_of(schema), lasting
     )
 
 
@@ -267,10 +267,10 @@ def _unpacked(
     """Yield key, field names and digests of each sample in the blocks of a child."""
     for names, keys, digests in blocks:
         shared = tuple(names)
-        each = 8 * len(names)
+        row_bytes = 8 * len(names)
         octets = bytes.fromhex(digests)
         for i, key in enumerate(keys):
-            yield key, shared, octets[i * each : (i + 1) * each]
+            yield key, shared, octets[i * row_bytes : (i + 1) * row_bytes]
 
 
 def reading_of(schema: Schema) -> str:
@@ -279,7 +279,7 @@ def reading_of(schema: Schema) -> str:
     Locations and rules are left out.
     """
     return digest_value(
-        {name: said for name, said in schema.as_dict().items() if name not in _JUDGED}
+        {name: setting for name, setting in schema.as_dict().items() if name not in _JUDGED}
     )
 
 
@@ -359,12 +359,12 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     blocks: list[list[Any]] = []
     unread: list[list[str]] = []
     lacking = False
-    for found in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
-        if isinstance(found, Unread):
-            unread.append([found.key, f"{found.code} {found.reason}"])
-            lacking |= found.skipped
+    for outcome in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+        if isinstance(outcome, Unread):
+            unread.append([outcome.key, f"{outcome.code} {outcome.reason}"])
+            lacking |= outcome.skipped
         else:
-            blocks.append(_digest_block(found))
+            blocks.append(_digest_block(outcome))
     return {"blocks": blocks, "unread": unread, "lacking": lacking}
 
 

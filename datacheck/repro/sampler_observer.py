@@ -63,72 +63,94 @@ class SamplerObserver:
             self._attach()
 
     def _attach(self) -> None:
-        plain, watch = self.plain, self
+        original_class, watch = self.plain, self
 
         def watched(sampler: Any) -> Iterator[Any]:
-            indices = iter(plain.__iter__(sampler))
+            indices = iter(original_class.__iter__(sampler))
             return watch._observe(sampler, indices) if watch.open else indices
 
         def reduced(sampler: Any, protocol: Any) -> Any:
             """Reduce a copy or a pickle to the sampler's own class, without an observer."""
-            said = plain.__reduce_ex__(sampler, protocol)
-            if not isinstance(said, tuple):
-                return said
-            made, given, *state = said
+            reduction = original_class.__reduce_ex__(sampler, protocol)
+            if not isinstance(reduction, tuple):
+                return reduction
+            constructor, arguments, *state = reduction
             # pickle requires the sampler's current class with __newobj__.
-            if getattr(made, "__name__", "") == "__newobj__":
-                made = plain.__new__
-            return made, tuple(plain if one is type(sampler) else one for one in given), *state
+            if getattr(constructor, "__name__", "") == "__newobj__":
+                constructor = original_class.__new__
+            return (
+                constructor,
+                tuple(
+                    original_class if argument is type(sampler) else argument
+                    for argument in arguments
+                ),
+                *state,
+            )
 
-        named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
-        more = {"__iter__": watched, "__reduce_ex__": reduced, _WATCH: self, **named}
+        identity = {
+            "__module__": original_class.__module__,
+            "__qualname__": original_class.__qualname__,
+        }
+        attributes = {"__iter__": watched, "__reduce_ex__": reduced, _WATCH: self, **identity}
         try:
-            self._sampler.__class__ = type(plain.__name__, (plain,), more)
+            self._sampler.__class__ = type(original_class.__name__, (original_class,), attributes)
             self.open = True
         except Exception:  # noqa: BLE001  a user's class may refuse with any error
-            self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
+            self.why = (
+                f"batches are ordered by a {original_class.__name__}, which cannot be watched"
+            )
 
     def _observe(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
-        now: ObservedPass | None = None
-        for some in indices:
+        current_pass: ObservedPass | None = None
+        for drawn in indices:
             # Set here, not earlier: a DataLoader with workers calls iter() twice and consumes only
             # one.
-            if now is None:
+            if current_pass is None:
                 epoch = getattr(sampler, "epoch", None)
-                known = as_whole(epoch)
-                now = ObservedPass(
-                    known if known is not None and known >= self._begun else self._begun
+                epoch_number = as_whole(epoch)
+                current_pass = ObservedPass(
+                    epoch_number
+                    if epoch_number is not None and epoch_number >= self._begun
+                    else self._begun
                 )
-                self._begun = now.number + 1
-                self._pass = now
+                self._begun = current_pass.number + 1
+                self._pass = current_pass
             if self.open:  # a pass may outlive the recording
-                now.waiting.append(as_indices(some))  # now, while they are in the CPU cache
-            yield some
+                current_pass.waiting.append(
+                    as_indices(drawn)
+                )  # now, while they are in the CPU cache
+            yield drawn
 
     def take(self) -> tuple[int, Array | None] | None:
         """Return pass and indices of the loop's next batch; None if no indices were seen."""
-        now = self._pass
-        return (now.number, now.waiting.popleft()) if now is not None and now.waiting else None
+        current_pass = self._pass
+        return (
+            (current_pass.number, current_pass.waiting.popleft())
+            if current_pass is not None and current_pass.waiting
+            else None
+        )
 
     def close(self) -> None:
         """Stop observing."""
         self.open, self._pass = False, None
-        while (last := vars(type(self._sampler)).get(_WATCH)) is not None and not last.open:
-            self._sampler.__class__ = last.plain
+        while (observer := vars(type(self._sampler)).get(_WATCH)) is not None and not observer.open:
+            self._sampler.__class__ = observer.plain
 
 
 def _loader_facts(loader: Any) -> dict[str, Any]:
-    found = {
+    settings = {
         name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")
     }
-    whole = {name: as_whole(value) for name, value in found.items() if not isinstance(value, bool)}
-    found = {
-        name: whole.get(name, value)
-        for name, value in found.items()
-        if whole.get(name, value) is not None
+    whole_numbers = {
+        name: as_whole(value) for name, value in settings.items() if not isinstance(value, bool)
     }
-    found |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
-    return found | {
+    settings = {
+        name: whole_numbers.get(name, value)
+        for name, value in settings.items()
+        if whole_numbers.get(name, value) is not None
+    }
+    settings |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
+    return settings | {
         "sampler": type(getattr(loader, "sampler", None)).__name__,
         "class": type(loader).__name__,
     }
@@ -145,13 +167,13 @@ def as_indices(said: Any) -> Array | None:
         if numbers.dtype.kind not in "iu":
             return None
         # A copy, unless it is a list: the loop may change its own array.
-        whole = numbers.astype(np.int64, copy=type(said) is not list)
+        integers = numbers.astype(np.int64, copy=type(said) is not list)
     except (TypeError, ValueError, OverflowError):
         return None
     return (
-        np.where(whole > _ITEM, whole & _ITEM, whole)
-        if whole.size and whole.max() > _ITEM
-        else whole
+        np.where(integers > _ITEM, integers & _ITEM, integers)
+        if integers.size and integers.max() > _ITEM
+        else integers
     )
 
 
@@ -188,13 +210,13 @@ class OrderDigest:
 
     def line(self) -> dict[str, Any]:
         """Return the line of the epoch: digests of the order, the index set and the value set."""
-        known = self._known and self.steps > 0
+        has_indices = self._known and self.steps > 0
         return {
             "epoch": self.epoch,
             "steps": self.steps,
-            "samples": self.samples if known else None,
-            "order": f"{self._order:016x}" if known else None,
-            "set": f"{self._set:016x}" if known else None,
+            "samples": self.samples if has_indices else None,
+            "order": f"{self._order:016x}" if has_indices else None,
+            "set": f"{self._set:016x}" if has_indices else None,
             "values": None if self._inputs is None else f"{self._inputs:016x}",
         }
 

@@ -83,34 +83,34 @@ class Section:
 
 def json_differences(a: Any, b: Any, name: str = "") -> Iterator[RunDifference]:
     """Yield the differences of two JSON values by path (``torch.num_threads``), in name order."""
-    left = [iter([(a, b, name)])]  # no recursion: a file may nest without limit
-    while left:
-        pair = next(left[-1], None)
+    pending = [iter([(a, b, name)])]  # no recursion: a file may nest without limit
+    while pending:
+        pair = next(pending[-1], None)
         if pair is None:
-            left.pop()
+            pending.pop()
             continue
-        one, other, path = pair
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            left.append(_entries(one, other, path))
-        elif isinstance(one, list) and isinstance(other, list):
-            left.append(_items(one, other, path))
-        elif type(one) is not type(other) or one != other:
-            yield RunDifference(path, _shallow_value(one), _shallow_value(other))
+        value_a, value_b, path = pair
+        if isinstance(value_a, Mapping) and isinstance(value_b, Mapping):
+            pending.append(_entries(value_a, value_b, path))
+        elif isinstance(value_a, list) and isinstance(value_b, list):
+            pending.append(_items(value_a, value_b, path))
+        elif type(value_a) is not type(value_b) or value_a != value_b:
+            yield RunDifference(path, _shallow_value(value_a), _shallow_value(value_b))
 
 
 # Values of both and their path, generated one by one: there may be millions.
 _Pairs = Iterator[tuple[Any, Any, str]]
 
 
-def _entries(one: Mapping[str, Any], other: Mapping[str, Any], path: str) -> _Pairs:
+def _entries(mapping_a: Mapping[str, Any], mapping_b: Mapping[str, Any], path: str) -> _Pairs:
     return (
-        (one.get(k, _ABSENT), other.get(k, _ABSENT), _child_path(path, k))
-        for k in sorted({*one, *other})
+        (mapping_a.get(k, _ABSENT), mapping_b.get(k, _ABSENT), _child_path(path, k))
+        for k in sorted({*mapping_a, *mapping_b})
     )
 
 
-def _items(one: list[Any], other: list[Any], path: str) -> _Pairs:
-    pairs = enumerate(itertools.zip_longest(one, other, fillvalue=_ABSENT))
+def _items(list_a: list[Any], list_b: list[Any], path: str) -> _Pairs:
+    pairs = enumerate(itertools.zip_longest(list_a, list_b, fillvalue=_ABSENT))
     return ((x, y, _shorten_path(f"{path}[{i}]")) for i, (x, y) in pairs)
 
 
@@ -131,24 +131,26 @@ def _shallow_value(value: Any) -> Any:
     """Return a value that can be written, or a text if it nests deeper than `_LEVELS`."""
     level = [value]
     for _ in range(_LEVELS):
-        within = [list(one.values()) if isinstance(one, Mapping) else one for one in level]
-        level = [x for one in within if isinstance(one, list) for x in one]
+        contents = [list(item.values()) if isinstance(item, Mapping) else item for item in level]
+        level = [x for item in contents if isinstance(item, list) for x in item]
         if not level:
             return None if value is _ABSENT else value
     return f"nested deeper than {_LEVELS} levels"
 
 
 def _limit_differences(
-    found: Iterable[RunDifference], section: str, ignore: Sequence[str]
+    differences: Iterable[RunDifference], section: str, ignore: Sequence[str]
 ) -> Iterator[RunDifference]:
     """Yield the differences that fit into a section, by number and by characters of their paths."""
     room = _MOST_CHARS
-    counted = (one for one in found if not _ignored(section, one.name, ignore))
-    for one in itertools.islice(counted, _MOST_DIFFERENCES):
-        room -= len(one.name)
+    counted = (
+        difference for difference in differences if not _ignored(section, difference.name, ignore)
+    )
+    for difference in itertools.islice(counted, _MOST_DIFFERENCES):
+        room -= len(difference.name)
         if room < 0:
             return
-        yield one
+        yield difference
 
 
 def start_sections(a: RecordedRun, b: RecordedRun, ignore: Sequence[str] = ()) -> list[Section]:
@@ -161,15 +163,17 @@ def start_sections(a: RecordedRun, b: RecordedRun, ignore: Sequence[str] = ()) -
     captured = _environment_sections(a, b)
     for section in captured:
         section.differences = [
-            one for one in section.differences if not _ignored(section.name, one.name, ignore)
+            difference
+            for difference in section.differences
+            if not _ignored(section.name, difference.name, ignore)
         ]
     return [_config_section(a, b, ignore), *captured, _weights_section(a, b, ignore)]
 
 
 def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
     return any(
-        full == one or full.startswith((f"{one}.", f"{one}["))
-        for one in ignore
+        full == ignored_name or full.startswith((f"{ignored_name}.", f"{ignored_name}["))
+        for ignored_name in ignore
         for full in (name, f"{section}.{name}")
     )
 
@@ -184,31 +188,41 @@ def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
 
     sections = {name: Section(name) for name in _CAPTURE_PARTS}
     if not (a.environment and b.environment):
-        which = " and ".join(name for name, run in (("A", a), ("B", b)) if not run.environment)
-        return [Section(name, unknown=f"not captured in {which}") for name in _CAPTURE_PARTS]
+        lacking_runs = " and ".join(
+            name for name, run in (("A", a), ("B", b)) if not run.environment
+        )
+        return [Section(name, unknown=f"not captured in {lacking_runs}") for name in _CAPTURE_PARTS]
     try:
-        found = of_captures(a.environment, b.environment)
+        capture_differences = of_captures(a.environment, b.environment)
     except Exception as error:  # noqa: BLE001  a foreign file may hold anything
         return [
             Section(name, unknown=f"{type(error).__name__} in the captures")
             for name in _CAPTURE_PARTS
         ]
-    for one in found:
+    for difference in capture_differences:
         section = sections[
-            "seeds" if one.section == "rng" else "code" if one.section == "git" else one.section
+            "seeds"
+            if difference.section == "rng"
+            else "code"
+            if difference.section == "git"
+            else difference.section
         ]
-        if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
+        if difference.section == "git" or (
+            difference.section == "packages" and not _loaded(difference.name, a, b)
+        ):
             section.note = (
                 "the repository differs"
-                if one.section == "git"
+                if difference.section == "git"
                 else "packages differ that were not loaded"
             )
         else:
             section.differences.append(
-                RunDifference(one.name, _shallow_value(one.a), _shallow_value(one.b))
+                RunDifference(
+                    difference.name, _shallow_value(difference.a), _shallow_value(difference.b)
+                )
             )
-    if apart := _start_mismatch(a, b):
-        sections["seeds"] = Section("seeds", unknown=apart)
+    if mismatch := _start_mismatch(a, b):
+        sections["seeds"] = Section("seeds", unknown=mismatch)
     for section in sections.values():
         section.note = "" if section.differences else section.note
         if not section and not section.unknown:
@@ -219,19 +233,22 @@ def _environment_sections(a: RecordedRun, b: RecordedRun) -> list[Section]:
 def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
     """Add what neither run knows to a section without differences: unknown is not equal."""
     unknown: list[str] = []
-    known = 0
+    known_count = 0
     for part in _CAPTURE_PARTS[section.name]:
-        one = a.get(part)
-        other = b.get(part)
-        if not (isinstance(one, Mapping) and isinstance(other, Mapping)) or "missing" in one:
-            unknown.append(f"{part}: {_missing_reason(one)}")
+        section_a = a.get(part)
+        section_b = b.get(part)
+        if (
+            not (isinstance(section_a, Mapping) and isinstance(section_b, Mapping))
+            or "missing" in section_a
+        ):
+            unknown.append(f"{part}: {_missing_reason(section_a)}")
             continue
-        for name in sorted({*one} & {*other}):
-            value = one[name]
+        for name in sorted({*section_a} & {*section_b}):
+            value = section_a[name]
             if part == "rng":
                 fine = all(
                     isinstance(side[name], Mapping) and side[name].get("seeded")
-                    for side in (one, other)
+                    for side in (section_a, section_b)
                 )
                 unknown += [] if fine else [f"{name}: not seeded"]
             else:
@@ -239,18 +256,18 @@ def _note_unknown(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) 
                     isinstance(value, Mapping) and "missing" in value
                 )
                 unknown += [] if fine else [f"{name}: {_missing_reason(value)}"]
-            known += fine
-    more = f", and {len(unknown) - _MOST_SHOWN:,} more" if len(unknown) > _MOST_SHOWN else ""
-    said = "; ".join(unknown[:_MOST_SHOWN]) + more
-    if not known:
-        section.unknown = said or "nothing of it is in either run"
-    elif said and section.name != "seeds":  # unseeded generators are normal
-        section.note = "; ".join(filter(None, (section.note, f"not known in either: {said}")))
+            known_count += fine
+    more_text = f", and {len(unknown) - _MOST_SHOWN:,} more" if len(unknown) > _MOST_SHOWN else ""
+    summary = "; ".join(unknown[:_MOST_SHOWN]) + more_text
+    if not known_count:
+        section.unknown = summary or "nothing of it is in either run"
+    elif summary and section.name != "seeds":  # unseeded generators are normal
+        section.note = "; ".join(filter(None, (section.note, f"not known in either: {summary}")))
 
 
 def _missing_reason(value: Any) -> str:
-    why = value.get("missing") if isinstance(value, Mapping) else None
-    return why if isinstance(why, str) else "not captured"
+    reason = value.get("missing") if isinstance(value, Mapping) else None
+    return reason if isinstance(reason, str) else "not captured"
 
 
 def _loaded(name: str, a: RecordedRun, b: RecordedRun) -> bool:
@@ -258,30 +275,37 @@ def _loaded(name: str, a: RecordedRun, b: RecordedRun) -> bool:
 
     A name without such a fact in both captures counts as loaded.
     """
-    said = [run.environment.get("packages", {}).get(name) for run in (a, b)]
-    known = [one["loaded"] for one in said if isinstance(one, dict) and "loaded" in one]
-    return any(known) or not known
+    entries = [run.environment.get("packages", {}).get(name) for run in (a, b)]
+    loaded_flags = [
+        entry["loaded"] for entry in entries if isinstance(entry, dict) and "loaded" in entry
+    ]
+    return any(loaded_flags) or not loaded_flags
 
 
 def _config_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
     """Return the section of the configuration, or of the command line if one run has none."""
-    apart = bool(_start_mismatch(a, b))
-    one = _requested_config(a, apart=apart)
-    other = _requested_config(b, apart=apart)
-    main = next((name for name in ("config", "command") if name in one and name in other), "")
+    starts_differ = bool(_start_mismatch(a, b))
+    config_a = _requested_config(a, apart=starts_differ)
+    config_b = _requested_config(b, apart=starts_differ)
+    main = next(
+        (name for name in ("config", "command") if name in config_a and name in config_b), ""
+    )
     unsaid = {"config", "command"} - {main} | (
         {"loader"} if not (a.loaders and b.loaders) else set()
     )
-    names = [name for name in {**one, **other} if name not in unsaid]
-    mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
+    names = [name for name in {**config_a, **config_b} if name not in unsaid]
+    compared_a, compared_b = (
+        {name: side[name] for name in names if name in side} for side in (config_a, config_b)
+    )
     section = Section(
-        "config", list(_limit_differences(json_differences(mine, theirs), "config", ignore))
+        "config",
+        list(_limit_differences(json_differences(compared_a, compared_b), "config", ignore)),
     )
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
-    elif "config" in {*one} ^ {*other} and not section:
+    elif "config" in {*config_a} ^ {*config_b} and not section:
         section.note = (
-            f"the configuration was not recorded in {'B' if 'config' in one else 'A'}: "
+            f"the configuration was not recorded in {'B' if 'config' in config_a else 'A'}: "
             f"command lines"
         )
     return section
@@ -293,7 +317,7 @@ def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
     The command line is the last resort: it often contains the name of the run.
     """
     process = run.environment.get("process")
-    known = {
+    settings = {
         "config": run.config,
         "ranks": run.world,
         "optimizer": _optimizer_settings(run, apart=apart),
@@ -303,7 +327,7 @@ def _requested_config(run: RecordedRun, *, apart: bool) -> dict[str, Any]:
         ],
         "command": process.get("argv") if isinstance(process, Mapping) else None,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _start_value(run: RecordedRun, name: str) -> Any:
@@ -333,9 +357,9 @@ def _start_mismatch(a: RecordedRun, b: RecordedRun, rank: int | None = None) -> 
     The rank defaults to the lowest that both runs have.
     """
     rank = min({*a.traces} & {*b.traces}, default=0) if rank is None else rank
-    here = began(a, rank)
-    there = began(b, rank)
-    return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
+    start_a = began(a, rank)
+    start_b = began(b, rank)
+    return f"began at step {start_a:,} in A and {start_b:,} in B" if start_a != start_b else ""
 
 
 def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> Section:
@@ -344,15 +368,17 @@ def _weights_section(a: RecordedRun, b: RecordedRun, ignore: Sequence[str]) -> S
     unknown = list[str]()
     ranks = sorted({*a.traces} & {*b.traces})
     several = len(ranks) > 1
-    found = (
-        one for rank in ranks for one in _rank_differences(a, b, rank, unknown, several=several)
+    differences = (
+        difference
+        for rank in ranks
+        for difference in _rank_differences(a, b, rank, unknown, several=several)
     )
-    section.differences = [*_limit_differences(found, section.name, ignore)]
-    said = "; ".join([*dict.fromkeys(unknown)][:2])
+    section.differences = [*_limit_differences(differences, section.name, ignore)]
+    reasons = "; ".join([*dict.fromkeys(unknown)][:2])
     if not section and len(unknown) == len(ranks) * len(_INITIAL_PARTS):
-        section.unknown = said or "no rank that both have"
+        section.unknown = reasons or "no rank that both have"
     elif not section:
-        section.note = said
+        section.note = reasons
     return section
 
 
@@ -360,31 +386,33 @@ def _rank_differences(
     a: RecordedRun, b: RecordedRun, rank: int, unknown: list[str], *, several: bool
 ) -> Iterator[RunDifference]:
     """Yield the differences of a rank's initial state; append reasons to `unknown`."""
-    one = _initial_state(a, rank)
-    other = _initial_state(b, rank)
-    whose = f" of rank {rank}" if several else ""
-    for what in _INITIAL_PARTS:
-        if apart := _start_mismatch(a, b, rank):
-            unknown.append(apart)
-        elif what not in one or what not in other:
-            where = (
+    state_a = _initial_state(a, rank)
+    state_b = _initial_state(b, rank)
+    rank_text = f" of rank {rank}" if several else ""
+    for part in _INITIAL_PARTS:
+        if mismatch := _start_mismatch(a, b, rank):
+            unknown.append(mismatch)
+        elif part not in state_a or part not in state_b:
+            side_text = (
                 ""
-                if what not in one and what not in other
+                if part not in state_a and part not in state_b
                 else " in A"
-                if what in other
+                if part in state_b
                 else " in B"
             )
-            unknown.append(f"{what}{whose} not recorded{where}")
+            unknown.append(f"{part}{rank_text} not recorded{side_text}")
         else:
-            yield from _digest_differences(one[what], other[what], f"{what}{whose}", unknown)
+            yield from _digest_differences(
+                state_a[part], state_b[part], f"{part}{rank_text}", unknown
+            )
 
 
 def _digest_differences(
-    one: Any, other: Any, name: str, unknown: list[str]
+    digests_a: Any, digests_b: Any, name: str, unknown: list[str]
 ) -> Iterator[RunDifference]:
     """Yield the differences of digests; append to `unknown` if some are incomparable."""
     unsure = False
-    for pair in itertools.islice(json_differences(one, other, name), _MOST_DIFFERENCES):
+    for pair in itertools.islice(json_differences(digests_a, digests_b, name), _MOST_DIFFERENCES):
         if unlike(pair.a, pair.b):
             unsure = True
         else:
@@ -395,20 +423,22 @@ def _digest_differences(
 
 def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
     """Return whether a rank began with equal weights and optimiser states; None: unknown."""
-    one = _initial_state(a, rank)
-    other = _initial_state(b, rank)
+    state_a = _initial_state(a, rank)
+    state_b = _initial_state(b, rank)
     if _start_mismatch(a, b, rank):
         return None
     unknown: list[str] = []
-    both = {*one} & {*other}
+    shared_parts = {*state_a} & {*state_b}
     if any(
-        True for what in both for _ in _digest_differences(one[what], other[what], what, unknown)
+        True
+        for part in shared_parts
+        for _ in _digest_differences(state_a[part], state_b[part], part, unknown)
     ):
         return False
-    return True if "weights" in both and not unknown else None
+    return True if "weights" in shared_parts and not unknown else None
 
 
 def _initial_state(run: RecordedRun, rank: int) -> dict[str, Any]:
     start = run.starts.get(rank, {})
-    known = {"weights": start.get("weights"), "optimiser state": start.get("optimizer")}
-    return {name: value for name, value in known.items() if value}
+    state = {"weights": start.get("weights"), "optimiser state": start.get("optimizer")}
+    return {name: value for name, value in state.items() if value}

@@ -120,8 +120,8 @@ class Divergence:
                 continue
             self.known.add(name)
             if x != y:
-                count, at = self.unequal.get(name, (0, self.compared))
-                self.unequal[name] = count + 1, at
+                count, first_position = self.unequal.get(name, (0, self.compared))
+                self.unequal[name] = count + 1, first_position
             if name in self._parted:
                 continue
             if x == y:
@@ -143,12 +143,12 @@ class Divergence:
 
     def often(self, name: str) -> tuple[int, int]:
         """Return at how many steps a column differs, and how many there are from its divergence."""
-        count, at = self.unequal[name]
-        return count, self.compared - at + 1
+        count, first_position = self.unequal[name]
+        return count, self.compared - first_position + 1
 
     def column(self, name: str) -> ColumnDivergence | None:
         """Return the divergence of a column, None if there is none."""
-        return next((one for one in self.columns if one.name == name), None)
+        return next((candidate for candidate in self.columns if candidate.name == name), None)
 
 
 def began(run: RecordedRun, rank: int) -> int:
@@ -166,54 +166,54 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
         since: the step at which the later run began; earlier steps that only one run has are not
             counted.
     """
-    found = Divergence(rank)
-    for one, other in _align_steps(a, b):
-        if one is not None and other is not None:
-            found.take(one, other)
-        elif (one or other or {})["step"] >= since:
-            found.only["B" if one is None else "A"] += 1
-        found.last |= {
-            whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None
+    divergence = Divergence(rank)
+    for line_a, line_b in _align_steps(a, b):
+        if line_a is not None and line_b is not None:
+            divergence.take(line_a, line_b)
+        elif (line_a or line_b or {})["step"] >= since:
+            divergence.only["B" if line_a is None else "A"] += 1
+        divergence.last |= {
+            side: line["step"] for side, line in (("A", line_a), ("B", line_b)) if line is not None
         }
-    found.columns.sort(key=lambda column: column.order)
-    if found.column("input") or found.column("indices"):
-        found.shuffled, found.permuted = (
-            list(_same_epochs(a, b, what)) for what in ("values", "set")
+    divergence.columns.sort(key=lambda column: column.order)
+    if divergence.column("input") or divergence.column("indices"):
+        divergence.shuffled, divergence.permuted = (
+            list(_same_epochs(a, b, digest_name)) for digest_name in ("values", "set")
         )
-    return found
+    return divergence
 
 
 def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
     """Yield lines of equal steps as pairs; a step that only one has is paired with None."""
-    left = _increasing_steps(a)
-    right = _increasing_steps(b)
-    one = next(left, None)
-    other = next(right, None)
-    while one is not None or other is not None:
-        if other is None or (one is not None and one["step"] < other["step"]):
-            yield one, None
-            one = next(left, None)
-        elif one is None or other["step"] < one["step"]:
-            yield None, other
-            other = next(right, None)
+    lines_a = _increasing_steps(a)
+    lines_b = _increasing_steps(b)
+    line_a = next(lines_a, None)
+    line_b = next(lines_b, None)
+    while line_a is not None or line_b is not None:
+        if line_b is None or (line_a is not None and line_a["step"] < line_b["step"]):
+            yield line_a, None
+            line_a = next(lines_a, None)
+        elif line_a is None or line_b["step"] < line_a["step"]:
+            yield None, line_b
+            line_b = next(lines_b, None)
         else:
-            yield one, other
-            one = next(left, None)
-            other = next(right, None)
+            yield line_a, line_b
+            line_a = next(lines_a, None)
+            line_b = next(lines_b, None)
 
 
 def _increasing_steps(trace: Trace) -> Iterator[Line]:
     """Yield the lines of steps without damaged step numbers: one too high would hide the rest."""
     numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
-    kept = _longest_rise(numbers)
-    if kept is None:
+    keep_flags = _longest_rise(numbers)
+    if keep_flags is None:
         yield from trace.of("step")
         return
     # Of two lines with the same number, either may be the damaged one
-    found, count = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
-    twice = set(found[count > 1].tolist())
-    taken = zip(trace.of("step"), numbers, kept, strict=False)
-    yield from (line for line, number, keep in taken if keep and number not in twice)
+    step_numbers, counts = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
+    twice = set(step_numbers[counts > 1].tolist())
+    flagged_lines = zip(trace.of("step"), numbers, keep_flags, strict=False)
+    yield from (line for line, number, keep in flagged_lines if keep and number not in twice)
 
 
 def _longest_rise(numbers: array[int]) -> bytearray | None:
@@ -222,30 +222,30 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
         return None
     lows = array("Q")  # by length: the lowest last number of an increasing subsequence
     ends = array("q")  # and its position
-    before = array("q")
+    predecessors = array("q")
     for place, number in enumerate(numbers):
         length = bisect_left(lows, number)
-        before.append(ends[length - 1] if length else -1)
+        predecessors.append(ends[length - 1] if length else -1)
         if length == len(lows):
             lows.append(number)
             ends.append(place)
         elif number < lows[length]:
             lows[length], ends[length] = number, place
-    kept = bytearray(len(numbers))
+    keep_flags = bytearray(len(numbers))
     place = ends[-1]
     while place >= 0:
-        kept[place], place = 1, before[place]
-    return kept
+        keep_flags[place], place = 1, predecessors[place]
+    return keep_flags
 
 
-def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
+def _values(line_a: Line, line_b: Line) -> Iterator[tuple[str, Any, Any]]:
     for name in (*CAUSES, "grad_norm"):
-        x = one.get(name)
-        y = other.get(name)
+        x = line_a.get(name)
+        y = line_b.get(name)
         if x is not None and y is not None and is_flat(x) and is_flat(y):
             yield name, x, y
-    x = one.get("random")
-    y = other.get("random")
+    x = line_a.get("random")
+    y = line_b.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
         names = (name for name in sorted({*x} & {*y}) if is_flat(x[name]) and is_flat(y[name]))
         yield from ((f"random {name}", x[name], y[name]) for name in names)
@@ -269,16 +269,20 @@ def _is_device_digest(digest: str) -> bool:
     return digest.startswith(FOLDED) and len(digest) == 17
 
 
-def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
+def _same_epochs(a: Trace, b: Trace, digest_name: str) -> Iterator[int]:
     """Yield the epochs in which both runs had the same samples, by their values or index sets."""
-    there: dict[int, Any] = {}
+    digests_b: dict[int, Any] = {}
     for line in b.of("epoch"):
-        said = line.get(what)
-        if line["epoch"] in there or len(there) < _EPOCHS:
-            there[line["epoch"]] = said if isinstance(said, str) and len(said) <= _DIGEST else None
+        digest = line.get(digest_name)
+        if line["epoch"] in digests_b or len(digests_b) < _EPOCHS:
+            digests_b[line["epoch"]] = (
+                digest if isinstance(digest, str) and len(digest) <= _DIGEST else None
+            )
     for line in a.of("epoch"):
-        if isinstance(line.get(what), str) and line[what] == there.get(line["epoch"]):
-            del there[line["epoch"]]
+        if isinstance(line.get(digest_name), str) and line[digest_name] == digests_b.get(
+            line["epoch"]
+        ):
+            del digests_b[line["epoch"]]
             yield line["epoch"]
 
 
@@ -301,15 +305,15 @@ def meaning(parting: Divergence, column: ColumnDivergence, *, weights_equal: boo
         weights_equal: whether the rank began with equal weights and optimiser states; None:
             unknown.
     """
-    told = {
+    explainers = {
         "indices": _explain_indices,
         "input": _explain_input,
         "lr": _explain_settings,
         "scale": _explain_settings,
         "updates": _explain_updates,
     }
-    if column.name in told:
-        return told[column.name](parting, column)
+    if column.name in explainers:
+        return explainers[column.name](parting, column)
     if column.name == "grad_norm":
         return (
             "only the gradient norm that is reported differs: its sum depends on the number of "
@@ -329,51 +333,49 @@ def _explain_indices(parting: Divergence, column: ColumnDivergence) -> str:
 
 
 def _explain_input(parting: Divergence, column: ColumnDivergence) -> str:
-    same = "indices" in parting.equal and parting.equal["indices"] >= column.step
+    same_indices = "indices" in parting.equal and parting.equal["indices"] >= column.step
     if column.epoch in parting.shuffled:
-        which = (
+        hint = (
             "index i stands for another sample, as where files are taken as os.listdir gives them"
         )
         return (
             f"the same samples come in another "
-            f"order{f' while their indices are equal: {which}' if same else ''}"
+            f"order{f' while their indices are equal: {hint}' if same_indices else ''}"
         )
-    indices = "of the same samples" if same else "(their indices are not known)"
-    count, since = parting.often("input")
-    often = "" if count == since else f", at {count:,} of {since:,} steps"
-    said = (
-        f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
-    )
+    indices = "of the same samples" if same_indices else "(their indices are not known)"
+    count, step_count = parting.often("input")
+    frequency = "" if count == step_count else f", at {count:,} of {step_count:,} steps"
+    sentence = f"the values of the batch {indices} differ{frequency}: data, a transform or its random numbers"
     epoch = column.epoch
     begins = column.step != parting.first and parting.begun.get(epoch or 0) == column.step
-    if epoch and begins and count == since:
+    if epoch and begins and count == step_count:
         return (
-            f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers "
+            f"{sentence}. It begins with epoch {epoch}: the epoch may not reach the workers "
             f"(persistent_workers)"
         )
     states = [
-        one.name.removeprefix("random ")
-        for one in parting.columns
-        if one.name.startswith("random ")
+        diverging_column.name.removeprefix("random ")
+        for diverging_column in parting.columns
+        if diverging_column.name.startswith("random ")
     ]
     if states:
-        return f"{said} (states that differ: {', '.join(states)})"
+        return f"{sentence} (states that differ: {', '.join(states)})"
     if column.step == parting.first:
         return (
-            f"{said}. The loop's own generators agree: workers may draw from global ones "
+            f"{sentence}. The loop's own generators agree: workers may draw from global ones "
             f"(num_workers)"
         )
-    return said
+    return sentence
 
 
 def _explain_settings(parting: Divergence, column: ColumnDivergence) -> str:
     del parting
-    what = (
+    cause = (
         "the learning rate differs: schedule"
         if column.name == "lr"
         else "the loss scale differs: AMP"
     )
-    return f"{what} or its settings"
+    return f"{cause} or its settings"
 
 
 def _explain_updates(parting: Divergence, column: ColumnDivergence) -> str:
@@ -389,27 +391,27 @@ def _explain_arithmetic(
     Inputs and weights that were not recorded are not called equal.
     """
     step = column.step
-    first = parting.first or 0
-    known = parting.equal.get("params", first - 1 if weights_equal else None)
-    known = None if known is None else min(known, step - 1)
-    if known is None and weights_equal is False:
+    first_step = parting.first or 0
+    equal_until = parting.equal.get("params", first_step - 1 if weights_equal else None)
+    equal_until = None if equal_until is None else min(equal_until, step - 1)
+    if equal_until is None and weights_equal is False:
         return "the weights differed from the start"
     if (
         column.name in {"params", "optimizer"}
         and parting.equal.get("grads", -1) >= step
-        and known is not None
+        and equal_until is not None
     ):
         return (
             f"the gradients of step {step} are equal, and what is made of them is not: the "
             f"optimiser or AMP"
         )
-    seen = parting.equal.get("input", -1) >= step
-    inputs = "inputs are equal" if seen else "the inputs were not recorded"
-    causes, last, also = _causes(parting, step, seen=seen)
-    if known is None:
-        before = "whether the weights were equal before was not"
-        return f"{inputs}, and {before}{causes}, the optimiser or the weights{also}"
-    if known < step - 1:
+    same_inputs = parting.equal.get("input", -1) >= step
+    inputs = "inputs are equal" if same_inputs else "the inputs were not recorded"
+    causes, all_causes, addition = _causes(parting, step, seen=same_inputs)
+    if equal_until is None:
+        weights_text = "whether the weights were equal before was not"
+        return f"{inputs}, and {weights_text}{causes}, the optimiser or the weights{addition}"
+    if equal_until < step - 1:
         norm = parting.column("grad_norm")
         hint = (
             f"; the gradient norm differs from step {norm.step} on"
@@ -417,19 +419,19 @@ def _explain_arithmetic(
             else ""
         )
         return (
-            f"{inputs}; weights were equal at {_at(known, first)} and parted by step "
+            f"{inputs}; weights were equal at {_at(equal_until, first_step)} and parted by step "
             f"{step}{hint}{causes} or the "
-            f"optimiser{also}. Record with every=1 to tell which"
+            f"optimiser{addition}. Record with every=1 to tell which"
         )
-    where = {"loss": "the forward pass", "grads": "the backward pass"}.get(
+    phase = {"loss": "the forward pass", "grads": "the backward pass"}.get(
         column.name, "the update"
     )
     equal = (
         "weights and inputs are equal"
-        if seen
+        if same_inputs
         else "weights are equal, the inputs were not recorded"
     )
-    return f"{equal}, {where} gives another result{last}{also}"
+    return f"{equal}, {phase} gives another result{all_causes}{addition}"
 
 
 def _causes(parting: Divergence, step: int, *, seen: bool) -> tuple[str, str, str]:
@@ -438,17 +440,23 @@ def _causes(parting: Divergence, step: int, *, seen: bool) -> tuple[str, str, st
     Returns:
         The causes as an open list, as a complete list ("or" before the last), and an addition.
     """
-    parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
+    diverged_names = {
+        diverging_column.name.removeprefix("random ")
+        for diverging_column in parting.columns
+        if diverging_column.step <= step
+    }
     loss = parting.equal.get("loss", -1) >= step  # an equal loss: no draw that matters differed
-    drawn = [name for name in _MODEL_GENERATORS if name in parted and not loss]
+    drawn = [name for name in _MODEL_GENERATORS if name in diverged_names and not loss]
     sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
-    what = [
+    causes = [
         *(() if seen else ("data",)),
         *(("dropout", "other draws") if drawn else ("a kernel", "a flag")),
     ]
-    others = [name for name in _SCRIPT_GENERATORS if name in parted and not drawn]
-    also = f", or draws from {' and '.join(others)} (other states)" if others else ""
-    return sign + ", ".join(what), sign + (" or " if seen else ", ").join(what), also
+    script_draws = [name for name in _SCRIPT_GENERATORS if name in diverged_names and not drawn]
+    addition = (
+        f", or draws from {' and '.join(script_draws)} (other states)" if script_draws else ""
+    )
+    return sign + ", ".join(causes), sign + (" or " if seen else ", ").join(causes), addition
 
 
 def _at(step: int, first: int) -> str:
@@ -458,7 +466,8 @@ def _at(step: int, first: int) -> str:
 def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
     """Return the comparison of each rank that both runs have."""
     ranks = sorted({*a.traces} & {*b.traces})
-    since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
+    common_starts = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
     return [
-        compare_steps(a.traces[rank], b.traces[rank], rank, since=since[rank]) for rank in ranks
+        compare_steps(a.traces[rank], b.traces[rank], rank, since=common_starts[rank])
+        for rank in ranks
     ]

@@ -56,26 +56,32 @@ def toggle_caches(words: Sequence[str]) -> list[str]:
         (``data.use_cached=true``, ``--cache off``), or no value (``--no-cache``): the latter is
         removed.
     """
-    found = list(words)
-    at = 0
-    while at < len(found):
-        name, equals, value = found[at].partition("=")
+    toggled_words = list(words)
+    position = 0
+    while position < len(toggled_words):
+        name, equals, value = toggled_words[position].partition("=")
         if _CACHE.search(name) and equals and value.lower() in _OTHER:
-            found[at] = f"{name}={_toggled(value)}"
+            toggled_words[position] = f"{name}={_toggled(value)}"
         elif _CACHE.search(name) and name.startswith("-") and not equals:
-            behind = found[at + 1] if at + 1 < len(found) else "-"
-            if behind.lower() in _OTHER:
-                found[at + 1] = _toggled(behind)
-            elif behind.startswith("-"):
-                del found[at]
+            next_word = toggled_words[position + 1] if position + 1 < len(toggled_words) else "-"
+            if next_word.lower() in _OTHER:
+                toggled_words[position + 1] = _toggled(next_word)
+            elif next_word.startswith("-"):
+                del toggled_words[position]
                 continue
-        at += 1
-    return found
+        position += 1
+    return toggled_words
 
 
 def _toggled(value: str) -> str:
-    other = _OTHER[value.lower()]
-    return other.upper() if value.isupper() else other.capitalize() if value[0].isupper() else other
+    opposite = _OTHER[value.lower()]
+    return (
+        opposite.upper()
+        if value.isupper()
+        else opposite.capitalize()
+        if value[0].isupper()
+        else opposite
+    )
 
 
 def set_word(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
@@ -85,22 +91,24 @@ def set_word(words: list[str], environment: dict[str, str], switch: Switch, valu
         if value:
             environment[switch.name] = value
         return
-    at = find_word(words, switch.name)
-    if at is None:
+    position = find_word(words, switch.name)
+    if position is None:
         words += [f"{switch.name}={value}"] * bool(value)
-    elif "=" in words[at]:
-        words[at : at + 1] = [f"{words[at].partition('=')[0]}={value}"] * bool(value)
+    elif "=" in words[position]:
+        words[position : position + 1] = [f"{words[position].partition('=')[0]}={value}"] * bool(
+            value
+        )
     else:
-        words[at : at + 2] = [words[at], value] * bool(value)
+        words[position : position + 2] = [words[position], value] * bool(value)
 
 
 def find_word(words: Sequence[str], name: str) -> int | None:
     """Return the position of ``name=value``, or of ``--name value``; None if there is none."""
-    for at, word in enumerate(words):
+    for position, word in enumerate(words):
         if word.startswith(f"{name}=") or (
-            name.startswith("-") and word == name and at + 1 < len(words)
+            name.startswith("-") and word == name and position + 1 < len(words)
         ):
-            return at
+            return position
     return None
 
 
@@ -128,7 +136,7 @@ class TorchSwitch:
 
 
 def _attribute(name: str, path: str) -> TorchSwitch:
-    *above, last = path.split(".")
+    *above, attribute = path.split(".")
 
     def holder(torch: Any) -> Any:
         for part in above:
@@ -137,8 +145,8 @@ def _attribute(name: str, path: str) -> TorchSwitch:
 
     return TorchSwitch(
         name,
-        lambda torch: getattr(holder(torch), last),
-        lambda torch, value: setattr(holder(torch), last, value),
+        lambda torch: getattr(holder(torch), attribute),
+        lambda torch, value: setattr(holder(torch), attribute, value),
         lambda value: not value,
         gpu=True,
     )
@@ -193,17 +201,17 @@ NAMES = (*TORCH_SWITCHES, WORKERS, CACHE)
 
 def values(torch: Any) -> dict[str, Any]:
     """Return the value of each switch; {"missing": "why"} if it cannot be turned here."""
-    found: dict[str, Any] = {}
+    switch_values: dict[str, Any] = {}
     for flip in TORCH_SWITCHES.values():
         if flip.gpu and not torch.cuda.is_available():
-            found[flip.name] = {"missing": _GPU}
+            switch_values[flip.name] = {"missing": _GPU}
             continue
         try:
-            found[flip.name] = flip.read(torch)
+            switch_values[flip.name] = flip.read(torch)
         except (AttributeError, RuntimeError) as error:
             # An old PyTorch, or two ways to set TF32 that were mixed.
-            found[flip.name] = {"missing": str(error).partition("\n")[0]}
-    return found
+            switch_values[flip.name] = {"missing": str(error).partition("\n")[0]}
+    return switch_values
 
 
 def tried_value(name: str, value: Any) -> Any:

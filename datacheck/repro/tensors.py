@@ -39,11 +39,11 @@ def as_whole(value: Any) -> int | None:
 
 def whole(name: str, value: Any, least: int = 0) -> int:
     """Return a whole number of any library as Python's."""
-    found = as_whole(value)
-    if found is None or found < least:
+    number = as_whole(value)
+    if number is None or number < least:
         msg = f"{name}={value!r} is no whole number of {least} or more"
         raise UsageError(msg)
-    return found
+    return number
 
 
 def whole_or_none(name: str, value: Any) -> int | None:
@@ -79,14 +79,16 @@ class RandomStates:
         """Return a digest of the state of each generator."""
         torch = require("torch", "torch")
         version, words, gauss = random.getstate()
-        found = {
+        state_digests = {
             "python": _digest(array("I", words), f"{version} {gauss}".encode()),
             "numpy": self._of_numpy(),
             "torch": _digest(torch.get_rng_state().numpy()),
         }
         if torch.cuda.is_initialized():
-            found["cuda"] = _digest(*(state.numpy() for state in torch.cuda.get_rng_state_all()))
-        return found
+            state_digests["cuda"] = _digest(
+                *(state.numpy() for state in torch.cuda.get_rng_state_all())
+            )
+        return state_digests
 
     def _of_numpy(self) -> str:
         """Return the digest of NumPy's state, cached while the generator's memory is unchanged.
@@ -102,14 +104,14 @@ class RandomStates:
         if type(generator) is not np.random.MT19937:  # user code has replaced the generator
             # Transforms draw from the global generator.
             return _digest(repr(np.random.get_state(legacy=False)).encode())  # noqa: NPY002
-        now = ctypes.string_at(generator.ctypes.state_address, 4 * _WORDS + 4)
-        if self._told is None or self._told[:2] != (generator, now):
+        memory = ctypes.string_at(generator.ctypes.state_address, 4 * _WORDS + 4)
+        if self._told is None or self._told[:2] != (generator, memory):
             state: Any = np.random.get_state(legacy=True)  # noqa: NPY002
-            name, keys, place, kept, number = state
-            told = _digest(keys, f"{name} {[place, kept, number]}".encode())
-            sure = not kept and now == keys.tobytes() + np.int32(place).tobytes()
-            self._told = (generator, now, told) if sure else None
-            return told
+            name, keys, place, has_gauss, number = state
+            digest = _digest(keys, f"{name} {[place, has_gauss, number]}".encode())
+            is_cacheable = not has_gauss and memory == keys.tobytes() + np.int32(place).tobytes()
+            self._told = (generator, memory, digest) if is_cacheable else None
+            return digest
         return self._told[2]
 
 
@@ -160,24 +162,24 @@ def batch_leaves(
         yield name, type(value)
         return
     within = (*within, id(value))
-    held = _attributes(value)
-    if isinstance(held, Mapping):
+    contents = _attributes(value)
+    if isinstance(contents, Mapping):
         # 1 and "1" are different keys.
-        for key in sorted(held, key=lambda key: (str(key), type(key).__qualname__)):
-            yield from batch_leaves(held[key], f"{name}.{key}", within)
-    elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
-        for i, item in enumerate(held):
+        for key in sorted(contents, key=lambda key: (str(key), type(key).__qualname__)):
+            yield from batch_leaves(contents[key], f"{name}.{key}", within)
+    elif isinstance(contents, Sequence) and not isinstance(contents, str | bytes):
+        for i, item in enumerate(contents):
             yield from batch_leaves(item, f"{name}[{i}]", within)
     else:
-        yield name, held
+        yield name, contents
 
 
 def _attributes(value: Any) -> Any:
     """Return the attributes of a dataclass or another plain object; any other value unchanged."""
     if isinstance(value, type | Mapping | Sequence) or callable(value):
         return value
-    if (shown := _exposed_array(value)) is not None:
-        return shown
+    if (exposed_array := _exposed_array(value)) is not None:
+        return exposed_array
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return getattr(value, "__dict__", None) or value
@@ -221,25 +223,31 @@ class Digest:
         else:
             kind = value if isinstance(value, type) else type(value)
             self._take(f"{name}\0{kind.__qualname__}\0".encode())
-            if (said := _plain(value)) is not None:
-                self._take(said)
+            if (plain_bytes := _plain(value)) is not None:
+                self._take(plain_bytes)
             elif kind is not value:
                 self.opaque.add(kind.__qualname__)
 
     def add_tensor(self, name: str, tensor: Any) -> None:
         """Add a tensor of any layout, dtype and device; one without values adds only its type."""
         try:
-            found = [
-                (part, one, in_memory(one) if in_main_memory(one) else folded(one))
-                for part, one in _strided(tensor)
+            parts = [
+                (
+                    part,
+                    strided_part,
+                    in_memory(strided_part)
+                    if in_main_memory(strided_part)
+                    else folded(strided_part),
+                )
+                for part, strided_part in _strided(tensor)
             ]
         except NO_VALUES:
-            found = []
+            parts = []
             self._take(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
             self.opaque.add(type(tensor).__qualname__)
-        for part, held, data in found:
-            self._folded = self._folded or not in_main_memory(held)
-            self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), data)
+        for part, part_values, data in parts:
+            self._folded = self._folded or not in_main_memory(part_values)
+            self._update(f"{name}{part}", str(part_values.dtype), tuple(part_values.shape), data)
 
     def _update(self, name: str, dtype: str, shape: Sequence[int], data: Any) -> None:
         self._take(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
@@ -253,9 +261,9 @@ class Digest:
 
     def text(self) -> str:
         """Return 16 hex digits, after an ``f`` if a tensor was folded on its device."""
-        words = _fetch_folded([held for held in self._waiting if hasattr(held, "untyped_storage")])
-        for held in self._waiting:
-            self._hasher.update(next(words) if hasattr(held, "untyped_storage") else held)
+        words = _fetch_folded([item for item in self._waiting if hasattr(item, "untyped_storage")])
+        for item in self._waiting:
+            self._hasher.update(next(words) if hasattr(item, "untyped_storage") else item)
         self._waiting.clear()
         return FOLDED * self._folded + self._hasher.hexdigest()
 
@@ -300,11 +308,11 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
     if tensor.device.type == "meta":
         msg = "a meta tensor has no values"
         raise NotImplementedError(msg)
-    for part, held in _pieces(tensor):
-        if held is tensor:
-            yield part, held
+    for part, piece in _pieces(tensor):
+        if piece is tensor:
+            yield part, piece
         else:
-            yield from ((part + more, plain) for more, plain in _strided(held))
+            yield from ((part + suffix, strided_part) for suffix, strided_part in _strided(piece))
 
 
 def is_simple(tensor: Any) -> bool:
@@ -329,7 +337,7 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
     """Return the parts of a tensor; the only part of a plain tensor is itself."""
     layout = str(tensor.layout)
     if tensor.is_nested:
-        return [(f"[{i}]", one) for i, one in enumerate(tensor.unbind())]
+        return [(f"[{i}]", element) for i, element in enumerate(tensor.unbind())]
     if hasattr(tensor, "__tensor_flatten__"):  # a tensor subclass around plain tensors
         return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_quantized:
@@ -377,9 +385,9 @@ def folded(tensor: Any) -> Any:
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
     words = plain.view(kinds[plain.element_size()])
     total = torch.zeros((), dtype=torch.int64, device=words.device)
-    for first in range(0, words.numel(), _PIECE):
-        piece = words[first : first + _PIECE].to(torch.int64)
-        place = torch.arange(first, first + len(piece), device=words.device)
+    for offset in range(0, words.numel(), _PIECE):
+        piece = words[offset : offset + _PIECE].to(torch.int64)
+        place = torch.arange(offset, offset + len(piece), device=words.device)
         place.mul_(_signed(STEP)).bitwise_or_(1)
         total += piece.mul_(place).sum()
     return total
@@ -393,7 +401,7 @@ def fold(tensor: Any) -> int:
 def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
     """Yield the folded words of tensors, fetched together: each fetch waits for the device."""
     if totals:
-        together = require("torch", "torch").stack([one.to(totals[0].device) for one in totals])
+        together = require("torch", "torch").stack([total.to(totals[0].device) for total in totals])
         yield from ((word * ODD & MASK).to_bytes(8, "little") for word in together.tolist())
 
 
@@ -402,9 +410,10 @@ def _fetch_folded(totals: Sequence[Any]) -> Iterator[bytes]:
 
 def named_weights(model: Any) -> list[tuple[str, Any]]:
     """Return parameters and buffers by name, without the prefixes of DDP and `torch.compile`."""
-    found = [*model.named_parameters(), *model.named_buffers()]
+    named_tensors = [*model.named_parameters(), *model.named_buffers()]
     return [
-        (name.replace("_orig_mod.", "").removeprefix("module."), value) for name, value in found
+        (name.replace("_orig_mod.", "").removeprefix("module."), value)
+        for name, value in named_tensors
     ]
 
 
@@ -461,23 +470,36 @@ def norm(tensors: Sequence[Any]) -> float:
         if is_simple(tensor):
             plain.append(tensor)
         else:
-            plain += [held for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
+            plain += [
+                part_values
+                for part, part_values in _strided(tensor)
+                if not part.endswith(_NOT_SUMMED)
+            ]
     plain = [
-        held.float() if held.is_floating_point() and held.element_size() == 1 else held
-        for held in plain
+        part_values.float()
+        if part_values.is_floating_point() and part_values.element_size() == 1
+        else part_values
+        for part_values in plain
     ]
     if not plain:
         return 0.0
-    in_rows = [one.numel() >= _LARGE and _is_of_rows(one) and in_main_memory(one) for one in plain]
+    in_rows = [
+        values.numel() >= _LARGE and _is_of_rows(values) and in_main_memory(values)
+        for values in plain
+    ]
     with torch.no_grad():
         large = itertools.compress(plain, in_rows)
-        each = [torch.linalg.vector_norm(one, dim=tuple(range(1, one.dim()))) for one in large]
-        rest = [one for one, apart in zip(plain, in_rows, strict=True) if not apart]
-        if rest:  # _foreach_norm takes twice as long on large tensors in main memory
-            each += [one.reshape(1) for one in torch._foreach_norm(rest)]  # noqa: SLF001
-        if len({one.device for one in each}) > 1:
-            each = [one.to(each[0].device) for one in each]
-        return float(torch.linalg.vector_norm(torch.cat(each)))
+        norms = [
+            torch.linalg.vector_norm(values, dim=tuple(range(1, values.dim()))) for values in large
+        ]
+        small_tensors = [
+            values for values, by_rows in zip(plain, in_rows, strict=True) if not by_rows
+        ]
+        if small_tensors:  # _foreach_norm takes twice as long on large tensors in main memory
+            norms += [values.reshape(1) for values in torch._foreach_norm(small_tensors)]  # noqa: SLF001
+        if len({values.device for values in norms}) > 1:
+            norms = [values.to(norms[0].device) for values in norms]
+        return float(torch.linalg.vector_norm(torch.cat(norms)))
 
 
 _WIDE = 4096  # bytes of a row; for wider ones xxh3 is faster than a sum of words
@@ -504,29 +526,31 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
     """
     digest = Digest()
     rows = None
-    whole = True
-    besides: list[tuple[str, Any]] = []
+    complete = True
+    batch_values: list[tuple[str, Any]] = []
     for place, (name, value) in enumerate(batch_leaves(batch)):
         array = None if samples is None else _in_rows(value, samples)
         if array is None:
             digest.add(name, value)
             if _has_values(value):
-                whole = False
+                complete = False
             else:
-                besides.append((name, value))
+                batch_values.append((name, value))
             continue
-        wide = array.nbytes > _WIDE * len(array)
-        each = digests64(array.reshape(len(array), -1)) if wide else _sums(array)
-        digest.add(f"{name} {value.dtype} {tuple(value.shape)}", each if wide else array)
-        turned = each * np.uint64((_TURN * (2 * place + 1)) & MASK)
-        rows = turned if rows is None else rows ^ turned
-    if rows is None or not whole:
+        wide_rows = array.nbytes > _WIDE * len(array)
+        row_digests = digests64(array.reshape(len(array), -1)) if wide_rows else _sums(array)
+        digest.add(
+            f"{name} {value.dtype} {tuple(value.shape)}", row_digests if wide_rows else array
+        )
+        weighted = row_digests * np.uint64((_TURN * (2 * place + 1)) & MASK)
+        rows = weighted if rows is None else rows ^ weighted
+    if rows is None or not complete:
         return digest, None
-    if besides:
-        other = Digest()
-        for name, value in besides:
-            other.add(name, value)
-        rows = rows ^ np.uint64(int(other.text()[-16:], 16))
+    if batch_values:
+        rest_digest = Digest()
+        for name, value in batch_values:
+            rest_digest.add(name, value)
+        rows = rows ^ np.uint64(int(rest_digest.text()[-16:], 16))
     mixed = (rows ^ (rows >> np.uint64(29))) * np.uint64(ODD)
     return digest, int(mixed.sum(dtype=np.uint64))
 
@@ -566,10 +590,10 @@ def _has_values(value: Any) -> bool:
 def _is_plain(tensor: Any) -> bool:
     """Return whether a tensor is strided, in main memory, and not a subclass with parts."""
     of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
-    plain = str(tensor.layout) == "torch.strided" and not (
+    is_strided = str(tensor.layout) == "torch.strided" and not (
         tensor.is_nested or tensor.is_quantized or of_its_own
     )
-    return plain and in_main_memory(tensor)
+    return is_strided and in_main_memory(tensor)
 
 
 def _many(array: Array) -> bool:
@@ -587,17 +611,17 @@ def _sums(array: Array) -> Array:
     octets = array.reshape(len(array), -1).view(np.uint8)
     width = octets.shape[1]
     weights = _weights(-(-width // 8))
-    whole = width // 8
-    words = octets[:, : 8 * whole].view(np.uint64)
+    full_words = width // 8
+    words = octets[:, : 8 * full_words].view(np.uint64)
     if array.dtype.kind in "fc" and (array.itemsize > 4 or width <= _SIGNS):
         words = words ^ (words >> np.uint64(29))
     # Equals words @ weights, in half the time.
-    found: Array = np.einsum("ij,j->i", words, weights[:whole])
+    sums: Array = np.einsum("ij,j->i", words, weights[:full_words])
     if width % 8:
-        last = np.zeros((len(array), 8), np.uint8)
-        last[:, : width % 8] = octets[:, 8 * whole :]
-        found = found + last.view(np.uint64)[:, 0] * weights[whole]
-    return found
+        tail_word = np.zeros((len(array), 8), np.uint8)
+        tail_word[:, : width % 8] = octets[:, 8 * full_words :]
+        sums = sums + tail_word.view(np.uint64)[:, 0] * weights[full_words]
+    return sums
 
 
 @functools.cache

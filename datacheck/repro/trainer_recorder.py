@@ -67,16 +67,16 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         if options.get("name") is not None and self._tries > 1:
             options["name"] = f"{options['name']}-{self._tries}"
         if options.get("config") is None:
-            said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
+            arguments = {name: value for name, value in args.to_dict().items() if name not in _OWN}
             config: Any = getattr(model, "config", None)
             options["config"] = {
-                "arguments": said,
+                "arguments": arguments,
                 "model": config.to_dict() if hasattr(config, "to_dict") else None,
             }
         loader = given.get("train_dataloader")
-        first, epoch, within = _resume_position(args, state, loader)
+        first, epoch, epoch_batches = _resume_position(args, state, loader)
         self._epochs, self._epoch = itertools.count(epoch), None
-        self._later = loader if within and not args.ignore_data_skip else None
+        self._later = loader if epoch_batches and not args.ignore_data_skip else None
         recorder = Recorder(
             self._folder,
             model=model,
@@ -92,16 +92,16 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
             model.register_forward_hook(_Hook(model, self._after)),
         ]
 
-    def _before(self, model: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _before(self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self.recorder is not None and model.training:
             self._flush()
             self.recorder.input(
-                [list(given), {k: v for k, v in named.items() if k != "num_items_in_batch"}]
+                [list(arguments), {k: v for k, v in keywords.items() if k != "num_items_in_batch"}]
             )
             self._open = True
 
-    def _after(self, model: Any, given: tuple[Any, ...], output: Any) -> None:
-        del given
+    def _after(self, model: Any, arguments: tuple[Any, ...], output: Any) -> None:
+        del arguments
         if self._open and model.training:
             loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
             self._loss = None if loss is None else loss.detach()
@@ -139,15 +139,17 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         """Write the metrics."""
         del args, state, control
         if self.recorder is not None:
-            found = metrics or {}
+            named_metrics = metrics or {}
             values = {
                 k: v
-                for k, v in found.items()
+                for k, v in named_metrics.items()
                 if isinstance(v, int | float) and not k.endswith(_TIMING_METRICS)
             }
             values.pop("epoch", None)
-            seen, of = _sample_counts(given.get("eval_dataloader"))
-            self.recorder.evaluation(_metric_prefix(found), values, seen=seen, of=of)
+            seen_count, total = _sample_counts(given.get("eval_dataloader"))
+            self.recorder.evaluation(
+                _metric_prefix(named_metrics), values, seen=seen_count, of=total
+            )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End the recording."""
@@ -196,13 +198,13 @@ def _resume_position(args: Any, state: Any, loader: Any) -> tuple[int, int, int]
     Notes:
         Counted as the Trainer does: the last update of an epoch may have fewer batches.
     """
-    each = args.gradient_accumulation_steps
+    accumulation_steps = args.gradient_accumulation_steps
     try:
         batches = len(loader)
     except (TypeError, NotImplementedError):
-        return state.global_step * each, 0, 0
-    epochs, updates = divmod(state.global_step, max(-(-batches // each), 1))
-    return epochs * batches + updates * each, epochs, updates * each
+        return state.global_step * accumulation_steps, 0, 0
+    epochs, updates = divmod(state.global_step, max(-(-batches // accumulation_steps), 1))
+    return epochs * batches + updates * accumulation_steps, epochs, updates * accumulation_steps
 
 
 def _metric_prefix(metrics: Mapping[str, Any]) -> str:
@@ -223,8 +225,8 @@ def _sample_counts(loader: Any) -> tuple[int | None, int | None]:
     """
     size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     try:
-        of = len(loader.dataset)
+        total = len(loader.dataset)
         batches = len(loader)
     except (AttributeError, TypeError, NotImplementedError):
         return None, None
-    return (min(batches * size, of) if isinstance(size, int) else None), of
+    return (min(batches * size, total) if isinstance(size, int) else None), total

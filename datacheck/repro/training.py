@@ -75,7 +75,7 @@ class TrainingCommand:
         trace = place / trace_name(0)
         out = place / "found.json"
         log = place / "log"
-        asked = {
+        request = {
             "trace": str(trace),
             "out": str(out),
             "set": inside,
@@ -84,7 +84,7 @@ class TrainingCommand:
             "probe": False,
             "data": [],
         }
-        command = [*self.python, *child_command("trial"), json.dumps(asked), *words]
+        command = [*self.python, *child_command("trial"), json.dumps(request), *words]
         limit = self.seconds + _GRACE_SECONDS if self.seconds else None
         with log.open("wb") as file:
             try:
@@ -106,13 +106,13 @@ class TrainingCommand:
 
 
 def _outcome(trace: Trace, out: Path, log: Path, code: int) -> TrainingOutcome:
-    seen = json.loads(out.read_bytes()) if out.is_file() else {}
+    observations = json.loads(out.read_bytes()) if out.is_file() else {}
     start: Line = next(trace.of("start"), {}) if trace.path.is_file() else {}
     failed = ""
-    if code or not seen:
+    if code or not observations:
         lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         died = f"signal {-code}" if code < 0 else f"exit code {code}"
         failed = f"{died}: {lines[-1].strip()}" if lines else died
     elif not start or next(trace.of("step"), None) is None:
-        failed = f"it took no step of an optimizer of torch.optim; it was stopped {seen['stopped']}"
-    return TrainingOutcome(trace, start, seen, failed)
+        failed = f"it took no step of an optimizer of torch.optim; it was stopped {observations['stopped']}"
+    return TrainingOutcome(trace, start, observations, failed)

@@ -83,20 +83,20 @@ class TraceObserver(ScriptObserver):
         signature = inspect.signature(make)
 
         @functools.wraps(make)
-        def made(loader: Any, *given: Any, **options: Any) -> None:
+        def made(loader: Any, *arguments: Any, **options: Any) -> None:
             if count is not None:
-                bound = signature.bind(loader, *given, **options)
+                bound = signature.bind(loader, *arguments, **options)
                 options = {k: v for k, v in bound.arguments.items() if k != "self"}
                 switches.with_workers(options, count)
-                given = ()
-            make(loader, *given, **options)
+                arguments = ()
+            make(loader, *arguments, **options)
 
         return made
 
     def _optimizer_made(self, make: Any) -> Any:
         @functools.wraps(make)
-        def made(optimizer: Any, *given: Any, **options: Any) -> None:
-            make(optimizer, *given, **options)
+        def made(optimizer: Any, *arguments: Any, **options: Any) -> None:
+            make(optimizer, *arguments, **options)
             self._optimizers.append(weakref.ref(optimizer))
 
         return made
@@ -121,32 +121,41 @@ class TraceObserver(ScriptObserver):
 
     def _scored(self, backward: Any) -> Any:
         @functools.wraps(backward)
-        def scored(loss: Any, *given: Any, **options: Any) -> Any:
+        def scored(loss: Any, *arguments: Any, **options: Any) -> Any:
             if loss.numel() == 1:
                 self._losses.append(float(loss.detach()).hex())
-            return backward(loss, *given, **options)
+            return backward(loss, *arguments, **options)
 
         return scored
 
     # --------------------------------------------------------------------------------------- a step
 
-    def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    def _before(
+        self, optimizer: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> None:
         if not self._begun:
             self._begun = True
-            held = switches.values(sys.modules["torch"])
-            held[switches.WORKERS] = [getattr(one, "num_workers", 0) for one in self.loaders]
+            switch_values = switches.values(sys.modules["torch"])
+            switch_values[switches.WORKERS] = [
+                getattr(loader, "num_workers", 0) for loader in self.loaders
+            ]
             self._put(
-                {"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)}
+                {
+                    "kind": "start",
+                    "version": 1,
+                    "held": switch_values,
+                    "weights": self._weights(optimizer),
+                }
             )
         # A closure computes the gradients later.
-        if not any(map(callable, given)) and named.get("closure") is None:
+        if not any(map(callable, arguments)) and keywords.get("closure") is None:
             self._gradients(optimizer)
 
     def _gradients(self, optimizer: Any) -> None:
-        found = tensors.gradients_of(optimizer)
+        named_gradients = tensors.gradients_of(optimizer)
         self._line = {
-            "grads": tensors.digest_tensors(found),
-            "grad_norm": tensors.norm([gradient for _, gradient in found]).hex(),
+            "grads": tensors.digest_tensors(named_gradients),
+            "grad_norm": tensors.norm([gradient for _, gradient in named_gradients]).hex(),
             "lr": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
         }
 
@@ -157,10 +166,10 @@ class TraceObserver(ScriptObserver):
         line["params"] = self._weights(optimizer)
         line["optimizer"] = " ".join(map(tensors.digest_state, self._all(optimizer)))
         line["random"] = self._random.digests()
-        for name, said in (("input", self._inputs), ("loss", self._losses)):
-            if said:
-                line[name] = " ".join(said)
-                said.clear()
+        for name, entries in (("input", self._inputs), ("loss", self._losses)):
+            if entries:
+                line[name] = " ".join(entries)
+                entries.clear()
         self._put({"kind": "step", "step": self._count} | line)
         self._count += 1
         self.step()
@@ -170,13 +179,21 @@ class TraceObserver(ScriptObserver):
 
         What one optimizer steps with may be trained by another one.
         """
-        weights = [one for known in self._all(optimizer) for one in tensors.parameters_of(known)]
-        return tensors.digest_tensors((str(i), one) for i, one in enumerate(weights))
+        weights = [
+            parameter for peer in self._all(optimizer) for parameter in tensors.parameters_of(peer)
+        ]
+        return tensors.digest_tensors((str(i), parameter) for i, parameter in enumerate(weights))
 
     def _all(self, optimizer: Any) -> list[Any]:
-        known = [one for made in self._optimizers if (one := made()) is not None]
+        optimizers = [
+            existing for reference in self._optimizers if (existing := reference()) is not None
+        ]
         # An unpickled optimizer was not seen in `__init__`.
-        return known if any(one is optimizer for one in known) else [*known, optimizer]
+        return (
+            optimizers
+            if any(existing is optimizer for existing in optimizers)
+            else [*optimizers, optimizer]
+        )
 
     def _put(self, line: dict[str, Any]) -> None:
         self._trace.write(json.dumps(line).encode() + b"\n")

@@ -89,61 +89,69 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
         same last part first), then contents that another name held before; equal contents are
         paired in the order of their names.
     """
-    both = first.keys() & second.keys()
-    apart = sorted(name for name in both if first[name] != second[name])
-    gone = sorted(first.keys() - both)
-    come = sorted(second.keys() - both)
-    if not (apart or gone or come):
+    shared_names = first.keys() & second.keys()
+    differing = sorted(name for name in shared_names if first[name] != second[name])
+    removed = sorted(first.keys() - shared_names)
+    added = sorted(second.keys() - shared_names)
+    if not (differing or removed or added):
         return TreeDiff()
-    swapped = _swaps(first, second, apart)
+    swapped = _swaps(first, second, differing)
     paired = {name for pair in swapped for name in pair}
-    left = [name for name in apart if name not in paired]
-    renamed = _renames(first, second, gone, come)
-    old = {one for one, _ in renamed}
-    new = {other for _, other in renamed}
-    gone, come = (
-        [name for name in gone if name not in old],
-        [name for name in come if name not in new],
+    unpaired = [name for name in differing if name not in paired]
+    renamed = _renames(first, second, removed, added)
+    old_names = {old_name for old_name, _ in renamed}
+    new_names = {new_name for _, new_name in renamed}
+    removed, added = (
+        [name for name in removed if name not in old_names],
+        [name for name in added if name not in new_names],
     )
-    lost = _pairs(
-        ((first[name], name) for name in [*left, *gone]), ((second[name], name) for name in left)
+    moved_pairs = _pairs(
+        ((first[name], name) for name in [*unpaired, *removed]),
+        ((second[name], name) for name in unpaired),
     )
-    reordered = {name: before for before, name in sorted(lost, key=lambda pair: pair[1])}
-    changed = [name for name in left if name not in reordered]
-    had = _first_names(first, {second[name] for name in [*come, *changed]})
-    copies = {name: had[second[name]] for name in [*come, *changed] if second[name] in had}
-    return TreeDiff(come, gone, changed, renamed, swapped, reordered, copies)
+    reordered = {name: before for before, name in sorted(moved_pairs, key=lambda pair: pair[1])}
+    changed = [name for name in unpaired if name not in reordered]
+    first_names = _first_names(first, {second[name] for name in [*added, *changed]})
+    copies = {
+        name: first_names[second[name]]
+        for name in [*added, *changed]
+        if second[name] in first_names
+    }
+    return TreeDiff(added, removed, changed, renamed, swapped, reordered, copies)
 
 
 def _swaps(
-    first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]
+    first: Mapping[str, Content], second: Mapping[str, Content], differing: list[str]
 ) -> list[tuple[str, str]]:
     """Return pairs of names that have exchanged contents."""
     waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
-    found = []
-    for name in apart:
+    swapped = []
+    for name in differing:
         before = first[name]
-        now = second[name]
-        if partners := waiting[now, before]:
-            found.append((partners.popleft(), name))
+        after = second[name]
+        if partners := waiting[after, before]:
+            swapped.append((partners.popleft(), name))
         else:
-            waiting[before, now].append(name)
-    return sorted(found)
+            waiting[before, after].append(name)
+    return sorted(swapped)
 
 
 def _renames(
-    first: Mapping[str, Content], second: Mapping[str, Content], gone: list[str], come: list[str]
+    first: Mapping[str, Content],
+    second: Mapping[str, Content],
+    removed: list[str],
+    added: list[str],
 ) -> list[tuple[str, str]]:
     """Return pairs (gone, come) of equal content; names with the same last part pair first."""
-    found: list[tuple[str, str]] = []
+    renamed: list[tuple[str, str]] = []
     for part in (_last_part, lambda _: ""):
-        old = {one for one, _ in found}
-        new = {other for _, other in found}
-        found += _pairs(
-            (((first[name], part(name)), name) for name in gone if name not in old),
-            (((second[name], part(name)), name) for name in come if name not in new),
+        old_names = {old_name for old_name, _ in renamed}
+        new_names = {new_name for _, new_name in renamed}
+        renamed += _pairs(
+            (((first[name], part(name)), name) for name in removed if name not in old_names),
+            (((second[name], part(name)), name) for name in added if name not in new_names),
         )
-    return sorted(found)
+    return sorted(renamed)
 
 
 def _last_part(name: str) -> str:
@@ -151,25 +159,25 @@ def _last_part(name: str) -> str:
 
 
 def _pairs(
-    before: Iterable[tuple[Content, str]], now: Iterable[tuple[Content, str]]
+    before: Iterable[tuple[Content, str]], after: Iterable[tuple[Content, str]]
 ) -> list[tuple[str, str]]:
     """Pair names of equal content, in the order given; each name is used once."""
     holders: dict[Content, list[str]] = defaultdict(list)
     for content, name in before:
         holders[content].append(name)
     ahead = {content: iter(names) for content, names in holders.items()}
-    pairs = ((next(ahead[content], None), name) for content, name in now if content in ahead)
-    return [(one, name) for one, name in pairs if one is not None]
+    pairs = ((next(ahead[content], None), name) for content, name in after if content in ahead)
+    return [(old_name, name) for old_name, name in pairs if old_name is not None]
 
 
-def _first_names(first: Mapping[str, Content], wanted: set[Content]) -> dict[Content, str]:
+def _first_names(first: Mapping[str, Content], contents: set[Content]) -> dict[Content, str]:
     """Return the smallest name with each of these contents, among names of at most `_COPIED`."""
-    found: dict[Content, str] = {}
+    content_names: dict[Content, str] = {}
     for name in sorted(
-        name for name, content in first.items() if content in wanted and len(name) <= _COPIED
+        name for name, content in first.items() if content in contents and len(name) <= _COPIED
     ):
-        found.setdefault(first[name], name)
-    return found
+        content_names.setdefault(first[name], name)
+    return content_names
 
 
 Array = np.ndarray[Any, Any]
@@ -207,18 +215,22 @@ def sample_changes(
 
     changed = set(files)
     source = open_source(schema, first.root, first.roots)
-    others = {(item.path, item.split): item for item in items_of(schema, second)}
+    second_items = {(item.path, item.split): item for item in items_of(schema, second)}
     pairs: list[tuple[Item, Item]] = []
     for item in items_of(schema, first):
-        other = others.get((item.path, item.split))
-        if other is not None and len(pairs) < MOST and not changed.isdisjoint(source.files(item)):
-            pairs.append((item, other))
+        counterpart = second_items.get((item.path, item.split))
+        if (
+            counterpart is not None
+            and len(pairs) < MOST
+            and not changed.isdisjoint(source.files(item))
+        ):
+            pairs.append((item, counterpart))
     task = {
         "first": task_of(schema, first.root, first.roots),
         "second": task_of(schema, second.root, second.roots),
     }
     return _compare_in_child(
-        _ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs]
+        _ITEMS, task, [[item.as_dict(), counterpart.as_dict()] for item, counterpart in pairs]
     )
 
 
@@ -226,15 +238,17 @@ def _compare_in_child(function: str, task: dict[str, Any], items: list[Any]) -> 
     from datacheck.runtime.sandbox import Sandbox  # noqa: PLC0415  as above
     from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  as above
 
-    told: ValueChanges = {}
+    changes: ValueChanges = {}
     box = Sandbox(tuple(place for side in ("first", "second") for place in _places(task[side])))
     for outcome in ordered_map(function, [task | {"items": items}] if items else [], sandbox=box):
         for payload in outcome.payloads:
-            told |= payload
+            changes |= payload
         for death in outcome.deaths:
             name = death.item[1] if isinstance(death.item[1], str) else death.item[1]["path"]
-            told[name] = {"": {"said": f"cannot be compared: {death.how.strip().splitlines()[-1]}"}}
-    return told
+            changes[name] = {
+                "": {"said": f"cannot be compared: {death.how.strip().splitlines()[-1]}"}
+            }
+    return changes
 
 
 def _places(side: Mapping[str, Any]) -> list[str]:
@@ -251,22 +265,22 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
     from datacheck.sources.roots import Roots  # noqa: PLC0415  as above
 
-    told: ValueChanges = {}
-    for number, (one, other) in enumerate(task["items"]):
+    changes: ValueChanges = {}
+    for number, (first_path, second_path) in enumerate(task["items"]):
         beat(number)
-        sides = ((task["first"], one), (task["second"], other))
+        sides = ((task["first"], first_path), (task["second"], second_path))
         _limit(beat, sides)
         places = [Roots(side["root"], side["roots"]).file(path) for side, path in sides]
         if not all(place.is_dir() or format_of(place.name) for place in places):
             continue
         try:
             with open_container(places[0]) as x, open_container(places[1]) as y:
-                found = _container_changes(x, y)
+                differences = _container_changes(x, y)
         except (DatacheckError, KeyError) as error:
-            found = {"": {"said": f"cannot be compared: {error}"}}
-        if found:
-            told[other] = found
-    return told
+            differences = {"": {"said": f"cannot be compared: {error}"}}
+        if differences:
+            changes[second_path] = differences
+    return changes
 
 
 def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
@@ -288,20 +302,20 @@ def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any],
 
 
 def _container_changes(x: Container, y: Container) -> dict[str, Any]:
-    both = {
-        told: (_value(x, name), _value(y, name))
-        for told, name in storable_names({*x.names(), *y.names()}).items()
+    value_pairs = {
+        stored_name: (_value(x, name), _value(y, name))
+        for stored_name, name in storable_names({*x.names(), *y.names()}).items()
     }
-    return dict(islice(_changed_values(both), MOST_SAMPLES))
+    return dict(islice(_changed_values(value_pairs), MOST_SAMPLES))
 
 
 def _changed_values(
-    both: Mapping[str, tuple[Array | None, Array | None]],
+    value_pairs: Mapping[str, tuple[Array | None, Array | None]],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield name and change of the values that differ."""
-    for name in sorted(both):
-        if (said := describe_change(*both[name])) is not None:
-            yield name, said
+    for name in sorted(value_pairs):
+        if (description := describe_change(*value_pairs[name])) is not None:
+            yield name, description
 
 
 def _value(container: Container, name: str) -> Array | None:
@@ -321,7 +335,7 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
     from datacheck.sources.base import Item  # noqa: PLC0415  as above
 
     sources = [source_of(task["first"]), source_of(task["second"])]
-    told: ValueChanges = {}
+    changes: ValueChanges = {}
     for number, pair in enumerate(task["items"]):
         beat(number)
         busy = partial(_busy, beat, number)
@@ -334,19 +348,19 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
                 for path in source.files(Item.from_dict(item))
             ],
         )
-        before, now = (
+        before, after = (
             dict(_samples(source.read_all([Item.from_dict(item)], busy)))
             for source, item in zip(sources, pair, strict=True)
         )
-        for key in sorted(before.keys() & now.keys()):
+        for key in sorted(before.keys() & after.keys()):
             x = before[key]
-            y = now[key]
-            both = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
-            if found := dict(islice(_changed_values(both), _FIELDS)):
-                told[key] = found
-            if len(told) == MOST_SAMPLES:
-                return told
-    return told
+            y = after[key]
+            value_pairs = {name: (x.get(name), y.get(name)) for name in {*x, *y}}
+            if differences := dict(islice(_changed_values(value_pairs), _FIELDS)):
+                changes[key] = differences
+            if len(changes) == MOST_SAMPLES:
+                return changes
+    return changes
 
 
 def _busy(beat: Callable[[int], None], number: int, _: int) -> None:
@@ -371,19 +385,19 @@ def describe_change(x: Array | None, y: Array | None) -> dict[str, Any] | None:
 
     if x is not None and y is not None and x.dtype != y.dtype:
         return {"said": f"{_shape(x)}, then {_shape(y)}"}
-    plain = all(value is None or value.dtype.kind in "biufc" for value in (x, y))
-    found = compare_values(x, y, number=plain)
-    return None if found is None else change_json(found)
+    numeric = all(value is None or value.dtype.kind in "biufc" for value in (x, y))
+    change = compare_values(x, y, number=numeric)
+    return None if change is None else change_json(change)
 
 
 def change_json(found: ValueChange) -> dict[str, Any]:
     """Return a change as JSON values."""
     shapes = {"before": found.before, "after": found.after}
-    said = {name: None if shape is None else list(shape) for name, shape in shapes.items()}
+    shape_lists = {name: None if shape is None else list(shape) for name, shape in shapes.items()}
     if found.before != found.after:
-        return {"said": str(found), **said}
+        return {"said": str(found), **shape_lists}
     numbers = {"largest": found.largest, "relative": found.relative, "first": list(found.first)}
-    return {"said": str(found), **said, "values": found.values, **numbers}
+    return {"said": str(found), **shape_lists, "values": found.values, **numbers}
 
 
 def _shape(value: Array) -> str:

@@ -18,16 +18,16 @@ def catalogue() -> dict[str, Rule]:
     Raises:
         DatacheckError: two rules share a code.
     """
-    found: dict[str, Rule] = {}
+    rules: dict[str, Rule] = {}
     for rule in discover("datacheck.rules", Rule):
-        if rule.code in found:
+        if rule.code in rules:
             msg = (
-                f"{rule.code} is the code of {found[rule.code].name} and of {rule.name}; codes "
+                f"{rule.code} is the code of {rules[rule.code].name} and of {rule.name}; codes "
                 f"are never shared"
             )
             raise DatacheckError(msg)
-        found[rule.code] = rule
-    return dict(sorted(found.items()))
+        rules[rule.code] = rule
+    return dict(sorted(rules.items()))
 
 
 def rules_for(schema: Schema) -> dict[str, Rule]:

@@ -74,10 +74,10 @@ class Measure:
             outside: include dependencies outside the schema; this opens the files that the schema
                 names and imports its checks.
         """
-        said = schema.as_dict() | {
+        record = schema.as_dict() | {
             "loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]
         }
-        declared: dict[str, dict[str, Any]] = said.get("fields", {})
+        declared: dict[str, dict[str, Any]] = record.get("fields", {})
         seen = sorted(
             name for name in declared if self.per == "sample" or self.applies(schema.fields[name])
         )
@@ -87,9 +87,9 @@ class Measure:
             if self.per == "field" or use != key:
                 values[use] = {name: declared[name][key] for name in seen if key in declared[name]}
             else:
-                values[use] = said.get(use)
-        said = {"name": self.name, "version": self.version, "uses": values}
-        return said | {"outside": self.outside(schema)} if outside else said
+                values[use] = record.get(use)
+        record = {"name": self.name, "version": self.version, "uses": values}
+        return record | {"outside": self.outside(schema)} if outside else record
 
 
 def measure(
@@ -253,8 +253,8 @@ def match_texts(texts: Array, wanted: Callable[[str], bool]) -> Array:
     """Return bool (rows): where a text meets a condition, evaluated once per distinct text."""
     if not texts.strides[0]:  # one text for all rows
         return np.full(len(texts), bool(len(texts)) and wanted(texts[0]))
-    found = Texts.of(texts.tolist())
-    return np.array([wanted(word) for word in found.words], bool)[found.rows]
+    distinct = Texts.of(texts.tolist())
+    return np.array([wanted(word) for word in distinct.words], bool)[distinct.rows]
 
 
 _MAX_RANGES = 1000  # runs of consecutive numbers in one list of names
@@ -294,20 +294,20 @@ def collapse_ranges(names: Iterable[str]) -> list[str]:
 
 def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
     """Return which number of a name is one above the previous name's, all else equal, or 0."""
-    odd = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
-    if len(before) != len(parts) or len(odd) != 1 or not odd[0] % 2:
+    differing = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
+    if len(before) != len(parts) or len(differing) != 1 or not differing[0] % 2:
         return 0
-    a = before[odd[0]]
-    b = parts[odd[0]]
-    return odd[0] if isinstance(a, int) and isinstance(b, int) and a + 1 == b else 0
+    a = before[differing[0]]
+    b = parts[differing[0]]
+    return differing[0] if isinstance(a, int) and isinstance(b, int) and a + 1 == b else 0
 
 
 def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:
     """Return bool (rows): the unreadable rows whose reason ("DC101 ...") meets a condition."""
-    found: Array = rows.table.status[rows.index] == UNREADABLE
-    for place in np.flatnonzero(found):
-        found[place] = wanted(rows.table.reasons[int(rows.index[place])])
-    return found
+    mask: Array = rows.table.status[rows.index] == UNREADABLE
+    for place in np.flatnonzero(mask):
+        mask[place] = wanted(rows.table.reasons[int(rows.index[place])])
+    return mask
 
 
 def format_number(value: float, unit: str | None = "") -> str:
@@ -325,8 +325,8 @@ def pluralize(count: int, word: str = "sample") -> str:
 def count_phrase(mask: Array, verb: str, word: str = "sample") -> str:
     """Return a count of samples with its verb: ``1 sample holds``, ``3 samples are``."""
     count = int(np.count_nonzero(mask))
-    one = {"have": "has", "are": "is"}.get(verb, f"{verb}s")
-    return f"{pluralize(count, word)} {one if count == 1 else verb}"
+    singular = {"have": "has", "are": "is"}.get(verb, f"{verb}s")
+    return f"{pluralize(count, word)} {singular if count == 1 else verb}"
 
 
 def first_few(words: Iterable[str], most: int = 3) -> str:

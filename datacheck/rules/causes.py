@@ -128,11 +128,15 @@ def explain(
     count = int(bad.sum())
     fitting = [c for c in changes if int((bad & c.allowed).sum()) >= max(1.0, share * count)]
     seen = _normal_ranges(looks, bad, good, groups)
-    usual = seen or {name: said for name, said in ranges.items() if said is not None}
+    usual = seen or {
+        name: normal_range for name, normal_range in ranges.items() if normal_range is not None
+    }
     likely = [
-        c for c in fitting if all(said.fits(c.looks[name][bad]) for name, said in usual.items())
+        c
+        for c in fitting
+        if all(normal_range.fits(c.looks[name][bad]) for name, normal_range in usual.items())
     ]
-    blur = min((said.blur for said in usual.values()), default=math.inf)
+    blur = min((normal_range.blur for normal_range in usual.values()), default=math.inf)
     if len(likely) == 1 and _is_distinct(likely[0], blur) and (seen or len(fitting) == 1):
         (change,) = likely
         saved = int((bad & change.allowed).sum())
@@ -167,7 +171,7 @@ def _normal_ranges(
 
     A quantity needs at least 8 good samples, and one for every ten offenders.
     """
-    found = {}
+    ranges = {}
     parts = (
         1 / _independent_count(groups, bad) + 1 / _independent_count(groups, good)
         if bad.any() and good.any()
@@ -180,8 +184,8 @@ def _normal_ranges(
             spread = _spread(fine)
             error = math.sqrt(math.pi / 2 * max(parts, 1 / len(off) + 1 / len(fine))) * spread
             room = _ERRORS * error + _SLACK
-            found[name] = NormalRange(float(np.median(fine)), room, room, spread)
-    return found
+            ranges[name] = NormalRange(float(np.median(fine)), room, room, spread)
+    return ranges
 
 
 def logarithms(values: Array) -> Array:

@@ -74,11 +74,11 @@ class Turns:
             mask: bool (messages)
             returns: int64 (chats)
         """
-        found = np.full(len(self.counts), len(self.roles), np.int64)
+        firsts = np.full(len(self.counts), len(self.roles), np.int64)
         places = np.flatnonzero(mask)
         owners = np.searchsorted(np.cumsum(self.counts), places, side="right")
-        found[owners[::-1]] = places[::-1]  # reversed: the first message is written last and stays
-        return found
+        firsts[owners[::-1]] = places[::-1]  # reversed: the first message is written last and stays
+        return firsts
 
     def orders(self) -> list[str]:
         """Return the `order_of` each chat, computed once for each distinct order of roles."""
@@ -96,11 +96,11 @@ class Turns:
         _, first, which = np.unique(
             sums[stops] - sums[stops - seen], return_index=True, return_inverse=True
         )
-        said = [
+        order_texts = [
             order_of(tuple(self.words[role] for role in roles[stops[i] - seen[i] : stops[i]]))
             for i in first.tolist()
         ]
-        return [said[number] for number in which.tolist()]
+        return [order_texts[number] for number in which.tolist()]
 
 
 @lru_cache(maxsize=65_536)
@@ -112,22 +112,22 @@ def order_of(roles: tuple[str, ...]) -> str:
     names = [
         role.encode("utf-8", "backslashreplace").decode()[:_LETTERS] for role in roles[:SPELLED]
     ]
-    said = []
+    parts = []
     i = 0
     while i < len(names):
         size, times = 1, 1
-        for wide in range(1, 5):
-            again = 1
-            while names[i : i + wide] == names[i + again * wide : i + (again + 1) * wide]:
-                again += 1
-            if again > 1 and again * wide > size * times:
-                size, times = wide, again
+        for period in range(1, 5):
+            repeats = 1
+            while names[i : i + period] == names[i + repeats * period : i + (repeats + 1) * period]:
+                repeats += 1
+            if repeats > 1 and repeats * period > size * times:
+                size, times = period, repeats
         turn = " ".join(names[i : i + size])
-        said.append(
+        parts.append(
             turn if times == 1 else f"({turn})\u00d7{times}" if size > 1 else f"{turn}\u00d7{times}"
         )
         i += size * times
-    return " ".join([*said, "…"] if len(roles) > SPELLED else said)
+    return " ".join([*parts, "…"] if len(roles) > SPELLED else parts)
 
 
 def chats_in(column: Column) -> list[Chat]:
@@ -149,8 +149,8 @@ def turns_of(column: Column) -> Turns | None:
         return of_messages(column)
     if "_turns" not in column.__dict__:
         column.__dict__["_turns"] = turns_in(chats_in(column))
-    known: Turns | None = column.__dict__["_turns"]
-    return known
+    cached: Turns | None = column.__dict__["_turns"]
+    return cached
 
 
 def of_messages(column: Messages) -> Turns:
@@ -186,18 +186,18 @@ def turns_in(chats: list[Chat]) -> Turns | None:
     flat = list(chain.from_iterable(chats))
     try:
         roles = list(map(_ROLE, flat))
-        said = list(map(_CONTENT, flat))
+        contents = list(map(_CONTENT, flat))
         numbers = {role: number for number, role in enumerate(dict.fromkeys(roles))}
     except (KeyError, TypeError):
         return None
-    if not set(map(type, said)) <= {str} or not set(map(type, numbers)) <= {str}:
+    if not set(map(type, contents)) <= {str} or not set(map(type, numbers)) <= {str}:
         return None
     counts = np.fromiter(map(len, chats), np.int64, len(chats))
     stops = np.cumsum(counts)
     sizes = np.concatenate([[0], np.cumsum(np.fromiter(map(len, flat), np.int64, len(flat)))])
     wide = sizes[stops] - sizes[stops - counts] - 2 * counts
     codes = np.fromiter(map(numbers.__getitem__, roles), np.int64, len(roles))
-    texts = Column.of(said) if said else Column(np.zeros(0, np.uint8), counts[:0], "text")
+    texts = Column.of(contents) if contents else Column(np.zeros(0, np.uint8), counts[:0], "text")
     return Turns(
         chats.__getitem__,
         counts,
@@ -267,40 +267,42 @@ def trained(block: Block, schema: Schema) -> Columns:
     removes; ``<field>:closed``: the supervised part ends with the end marker; ``<field>:refused``:
     why the template refuses the chat, ``<field>:why``: why nothing could be counted.
     """
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
     for name, _ in chats_of(schema):
         column = block.fields.get(name)
         if column is None or column.kind != "json":
             continue
         speech = _tokenizer_or_reason(spec.path)
-        found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
+        columns[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
         if isinstance(speech, Tokenizer):
             try:
                 counted = _count(speech, column.objects, spec)
             except UsageError as error:  # the tokenizer is at fault, not a sample
-                found[f"{name}:why"] = [str(error)] * len(block)
+                columns[f"{name}:why"] = [str(error)] * len(block)
             else:
-                found |= {f"{name}:{stat}": values for stat, values in counted.items()}
-    return found
+                columns |= {f"{name}:{stat}": values for stat, values in counted.items()}
+    return columns
 
 
 def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
     start, end = speech.encode([spec.start, spec.end], around=False)
     texts = list[str]()
     refused = list[str]()
-    told = list[tuple[int, int, int, int, int]]()
+    chat_counts = list[tuple[int, int, int, int, int]]()
     letters = 0
     for text in speech.chats(map(messages_of, chats)):
         texts.append(text if isinstance(text, str) else "")
         refused.append("" if isinstance(text, str) else str(text))
         letters += len(texts[-1])
         if len(refused) == len(chats) or letters > _AT_ONCE:
-            told += [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
+            chat_counts += [
+                _supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)
+            ]
             texts = []
             letters = 0
     readable = np.array([not r for r in refused], dtype=bool)
-    counts = np.array(told, dtype=np.int64).reshape(-1, 5)
+    counts = np.array(chat_counts, dtype=np.int64).reshape(-1, 5)
     return {
         "trained": Measured(np.where(readable, counts[:, 0], 0), np.ones(len(chats), bool)),
         "marker": Measured(counts[:, 1], readable),
@@ -323,16 +325,16 @@ def _supervised(
     """
     begins = places(ids, start)
     marker = int(begins[0]) + len(start) if len(begins) else -1
-    found = list(spans(ids[:most], start, end))
-    count = sum(stop - first for first, stop in found)
+    answers = list(spans(ids[:most], start, end))
+    count = sum(stop - first for first, stop in answers)
     cut = 0
     if most is not None and len(ids) > most:
         cut = sum(stop - first for first, stop in spans(ids, start, end)) - count
-    last = found[-1] if found else (0, 0)
-    closed = last[1] - last[0] >= len(end) and bool(
-        (ids[last[1] - len(end) : last[1]] == end).all()
+    last_span = answers[-1] if answers else (0, 0)
+    closed = last_span[1] - last_span[0] >= len(end) and bool(
+        (ids[last_span[1] - len(end) : last_span[1]] == end).all()
     )
-    return count, marker, len(ids), cut, int(closed or not found)
+    return count, marker, len(ids), cut, int(closed or not answers)
 
 
 @measure("vocabulary", per="sample", uses=("tokenizer",), outside=_tokenizer_state)

@@ -55,7 +55,7 @@ class DriftResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        said: dict[str, Any] = {
+        record: dict[str, Any] = {
             "field": self.field,
             "measure": self.measure,
             "unit": self.unit,
@@ -67,13 +67,13 @@ class DriftResult:
             "samples": _sides(self.samples),
             "groups": _sides(self.groups),
         }
-        said |= {} if self.median is None else {"median": _sides(self.median)}
-        said |= {} if self.curve is None else {"curve": dict(self.curve)}
+        record |= {} if self.median is None else {"median": _sides(self.median)}
+        record |= {} if self.curve is None else {"curve": dict(self.curve)}
         names = [
-            {"name": name, "here": here, "reference": then}
-            for name, here, then in self.classes[:_CLASSES]
+            {"name": name, "here": share, "reference": reference_share}
+            for name, share, reference_share in self.classes[:_CLASSES]
         ]
-        return said | ({"classes": names} if names else {})
+        return record | ({"classes": names} if names else {})
 
 
 def _sides(pair: tuple[float, float]) -> dict[str, float]:
@@ -92,12 +92,23 @@ def comparison_json(compared: Iterable[DriftResult]) -> dict[str, Any]:
             their curves.
     """
     order = sorted(
-        compared, key=lambda one: (not one.drifted, -one.effect, one.split, one.field, one.measure)
+        compared,
+        key=lambda result: (
+            not result.drifted,
+            -result.effect,
+            result.split,
+            result.field,
+            result.measure,
+        ),
     )
-    drawn = {*top_measures(one for one in order if one.curve is not None)}
-    kept = [one if one in drawn else replace(one, curve=None) for one in order[:MOST]]
-    drifted = sum(one.drifted for one in order)
-    return {"count": len(order), "drifted": drifted, "measures": [one.as_dict() for one in kept]}
+    drawn = {*top_measures(result for result in order if result.curve is not None)}
+    kept = [result if result in drawn else replace(result, curve=None) for result in order[:MOST]]
+    drifted = sum(result.drifted for result in order)
+    return {
+        "count": len(order),
+        "drifted": drifted,
+        "measures": [result.as_dict() for result in kept],
+    }
 
 
 class _Sized(Protocol):
@@ -118,11 +129,11 @@ def top_measures(measures: Iterable[Sized]) -> list[Sized]:
     """
     places: dict[str, int] = {}
     ranked = []
-    for one in sorted(measures, key=lambda one: -one.effect):
-        places[one.field] = places.get(one.field, -1) + 1
-        ranked.append((places[one.field], one))
+    for measure in sorted(measures, key=lambda measure: -measure.effect):
+        places[measure.field] = places.get(measure.field, -1) + 1
+        ranked.append((places[measure.field], measure))
     ranked.sort(key=lambda pair: pair[0])
-    return [one for _, one in ranked[:_CURVES]]
+    return [measure for _, measure in ranked[:_CURVES]]
 
 
 def cumulative(here: Array, reference: Array) -> dict[str, Any]:
@@ -143,19 +154,19 @@ def cumulative(here: Array, reference: Array) -> dict[str, Any]:
     sides = [np.sort(here), np.sort(reference)]
     values = np.unique(np.concatenate(sides))
     below = [np.searchsorted(side, values, side="right") for side in sides]
-    apart = np.abs(below[0] / len(here) - below[1] / len(reference))
-    most = int(np.argmax(apart))
+    differences = np.abs(below[0] / len(here) - below[1] / len(reference))
+    peak = int(np.argmax(differences))
     kept = np.arange(len(values))
     if len(values) > 2 * _POINTS:
         marks = [side[np.arange(1, _POINTS + 1) * len(side) // (_POINTS + 1)] for side in sides]
-        ends = values[[0, most, -1]]
+        ends = values[[0, peak, -1]]
         kept = np.unique(np.searchsorted(values, np.concatenate([*marks, ends])))
     return {
         "at": values[kept].tolist(),
         "here": below[0][kept].tolist(),
         "reference": below[1][kept].tolist(),
-        "ks": float(apart[most]),
-        "ks_at": float(values[most]),
+        "ks": float(differences[peak]),
+        "ks_at": float(values[peak]),
     }
 
 
@@ -181,9 +192,9 @@ def wasserstein(positions: Array) -> Distance:
     gaps = np.diff(positions)
 
     def distance(first: Array, second: Array) -> Array:
-        apart = np.cumsum(_shares(first), axis=-1) - np.cumsum(_shares(second), axis=-1)
-        found: Array = np.abs(apart[..., :-1]) @ gaps
-        return found
+        differences = np.cumsum(_shares(first), axis=-1) - np.cumsum(_shares(second), axis=-1)
+        distances: Array = np.abs(differences[..., :-1]) @ gaps
+        return distances
 
     return distance
 
@@ -195,8 +206,8 @@ def total_variation(first: Array, second: Array) -> Array:
         first, second: (..., bins)
         returns: float64 (...)
     """
-    found: Array = np.abs(_shares(first) - _shares(second)).sum(axis=-1) / 2
-    return found
+    variation: Array = np.abs(_shares(first) - _shares(second)).sum(axis=-1) / 2
+    return variation
 
 
 def _shares(counts: Array) -> Array:
@@ -261,14 +272,15 @@ class Permutations:
         mine = self._first.astype(np.float64) @ counts
         observed = float(distance(mine, total - mine))
         dealt = self._permuted_sides(rounds)
-        found = np.empty(rounds)
+        distances = np.empty(rounds)
         step = max(1, _HELD // max(1, len(self._first)))
         for start in range(0, rounds, step):
             sides = dealt[start : start + step].astype(np.float64) @ counts
-            found[start : start + step] = distance(sides, total - sides)
-        as_far = int((found >= observed * (1 - 1e-9)).sum())
+            distances[start : start + step] = distance(sides, total - sides)
+        as_far = int((distances >= observed * (1 - 1e-9)).sum())
         return PermutationResult(
-            (1 + as_far) / (1 + rounds), float(np.quantile(found, _USUAL, method="inverted_cdf"))
+            (1 + as_far) / (1 + rounds),
+            float(np.quantile(distances, _USUAL, method="inverted_cdf")),
         )
 
     def _permuted_sides(self, rounds: int) -> Array:

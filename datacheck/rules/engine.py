@@ -249,11 +249,11 @@ def _nothing_judged(execution: _RuleExecution) -> tuple[Verdict, list[str]]:
 
 
 def _mask(mask: Array, index: Array) -> Array:
-    found = np.asarray(mask, dtype=bool)
-    if found.shape != index.shape:
-        msg = f"the judge returned a mask of {found.shape} for {len(index)} rows"
+    row_mask = np.asarray(mask, dtype=bool)
+    if row_mask.shape != index.shape:
+        msg = f"the judge returned a mask of {row_mask.shape} for {len(index)} rows"
         raise ValueError(msg)
-    return found
+    return row_mask
 
 
 def judge(
@@ -378,8 +378,8 @@ class _Findings:
         """Yield each finding that names some of these rows, and how many of them."""
         first = np.searchsorted(self._rows, rows, "left")
         many = np.searchsorted(self._rows, rows, "right") - first
-        at = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many - first, many)
-        for number, count in zip(*np.unique(self._of[at], return_counts=True), strict=True):
+        positions = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many - first, many)
+        for number, count in zip(*np.unique(self._of[positions], return_counts=True), strict=True):
             yield self._findings[number], int(count)
 
 
@@ -444,14 +444,14 @@ class _RuleEngine:
             yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
             return
         for split, index in self.by_split.items():
-            for schema, some in (
+            for schema, subset in (
                 self._by_rate(split, index) if rule.paced else [(self.schemas[split], index)]
             ):
                 if not rule.unless(schema):
-                    yield split, schema, some
+                    yield split, schema, subset
                 elif not rule.unless(self.schemas[split]):  # only the rate is missing
-                    some = _select(some, self.checked)
-                    self._skip(execution, some, Skip(np.ones(len(some), bool), _NO_RATE))
+                    subset = _select(subset, self.checked)
+                    self._skip(execution, subset, Skip(np.ones(len(subset), bool), _NO_RATE))
 
     def _by_rate(self, split: str, index: Array) -> Iterator[tuple[Schema, Array]]:
         """Yield the rows of a split that share a rate, with the schema at that rate."""
@@ -489,13 +489,13 @@ class _RuleEngine:
                 case = with_pairs(rule, case, split, rows, self.second)
             silent = True
             execution.rows += len(index)
-            left = (
+            seconds_left = (
                 _RULE_SECONDS
                 + _ROW_SECONDS * execution.rows
                 - (time.process_time() - execution.began)
             )
             # Samples may hold the largest numbers, so arithmetic may overflow.
-            with limited_time(max(left, _MIN_SECONDS)), np.errstate(all="ignore"):
+            with limited_time(max(seconds_left, _MIN_SECONDS)), np.errstate(all="ignore"):
                 case = replace(case, notes=_not_waived(execution, notes))
                 for result in rule.judge(rows, case) if len(index) or case.notes else ():
                     self._record_result(execution, split, case.name, index, result)
@@ -541,14 +541,14 @@ class _RuleEngine:
     def _without_suppressed(self, execution: _RuleExecution, name: str, index: Array) -> Array:
         for code in execution.choice.rule.suppressed_by:
             failing = self._failing(code, name)
-            if failing is None or not (gone := failing[index]).any():
+            if failing is None or not (suppressed := failing[index]).any():
                 continue
-            fresh = self._mark_suppressed(execution, code, index[gone])
+            fresh = self._mark_suppressed(execution, code, index[suppressed])
             for finding, hidden in self.findings[code].with_rows(fresh):
                 finding.hides[execution.choice.rule.code] = (
                     finding.hides.get(execution.choice.rule.code, 0) + hidden
                 )
-            index = index[~gone]
+            index = index[~suppressed]
         return index
 
     def _mark_suppressed(self, execution: _RuleExecution, code: str, rows: Array) -> Array:
@@ -574,8 +574,8 @@ class _RuleEngine:
     ) -> None:
         mask = _mask(failure.mask, index)
         order, ranges = (
-            None if one is None else np.asarray(one)[mask]
-            for one in (failure.order, failure.ranges)
+            None if array is None else np.asarray(array)[mask]
+            for array in (failure.order, failure.ranges)
         )
         rows = index[mask]
         if execution.waivers and len(rows):
@@ -583,7 +583,7 @@ class _RuleEngine:
             execution.waived += int((~keep).sum())
             rows, (order, ranges) = (
                 rows[keep],
-                (None if one is None else one[keep] for one in (order, ranges)),
+                (None if array is None else array[keep] for array in (order, ranges)),
             )
             if not len(rows):
                 return
@@ -639,9 +639,11 @@ def _smallest_splits(by_split: Mapping[str, Array], schema: Schema) -> set[str]:
     most = max(1, _MAX_JUDGE_CALLS // max(1, len(schema.fields)))
     if len(by_split) <= most:
         return set()
-    known = {condition.removeprefix("split=") for condition in schema.when}
-    known |= schema.tokenizer.lengths.keys() if schema.tokenizer is not None else set()
-    order = sorted(by_split, key=lambda split: (split not in known, -len(by_split[split]), split))
+    named_splits = {condition.removeprefix("split=") for condition in schema.when}
+    named_splits |= schema.tokenizer.lengths.keys() if schema.tokenizer is not None else set()
+    order = sorted(
+        by_split, key=lambda split: (split not in named_splits, -len(by_split[split]), split)
+    )
     small = set(order[most - 1 :])
     return small | ({_SMALL_SPLITS} & by_split.keys())
 

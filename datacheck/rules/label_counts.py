@@ -68,12 +68,12 @@ def distinct(column: Column) -> tuple[Array, Array, Array]:
         Labels are few numbers, repeated often. Where values are no integers, or far apart, they are
         returned ungrouped and each counts once.
     """
-    known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
-    if known is None:
+    cached: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
+    if cached is None:
         counted = column.__dict__.get("_counted", {})
         each = [counted[i] for i in range(len(column))] if len(counted) == len(column) else []
-        known = column.__dict__["_distinct"] = _beside(each) if each else _distinct(column)
-    return known
+        cached = column.__dict__["_distinct"] = _beside(each) if each else _distinct(column)
+    return cached
 
 
 def _beside(each: list[tuple[Array, Array]]) -> tuple[Array, Array, Array]:
@@ -133,8 +133,8 @@ def contingency_table(ids: Column, classes: Column | None, i: int) -> Contingenc
         )
         if pairs is not None and pairs.whole:
             _keep_counts(pairs, ids, classes, i)
-    found: ContingencyTable | None = kept[key]
-    return found
+    table: ContingencyTable | None = kept[key]
+    return table
 
 
 def _keep_counts(pairs: ContingencyTable, ids: Column, classes: Column | None, i: int) -> None:
@@ -142,8 +142,8 @@ def _keep_counts(pairs: ContingencyTable, ids: Column, classes: Column | None, i
     for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
         if column is not None:
             often = pairs.cells.sum(axis=axis)
-            there = np.flatnonzero(often)
-            column.__dict__.setdefault("_counted", {})[i] = values[there], often[there]
+            occurring = np.flatnonzero(often)
+            column.__dict__.setdefault("_counted", {})[i] = values[occurring], often[occurring]
 
 
 def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | None:
@@ -158,17 +158,17 @@ def _contingency_table(ids: Array, classes: Array | None) -> ContingencyTable | 
     plain = code is not None or not any(whole(v) is None for v in values)
     numbers = [np.arange(low, high + 1) for low, high in spans]
     if code is None:
-        found = [
+        coded = [
             places
             for v, room in zip(values, rooms, strict=False)
             if (places := _places(v, room)) is not None
         ]
-        numbers = [known for known, _ in found]
-        if len(found) < len(values) or prod(map(len, numbers)) > _MOST_CELLS:
+        numbers = [distinct_values for distinct_values, _ in coded]
+        if len(coded) < len(values) or prod(map(len, numbers)) > _MOST_CELLS:
             return None
         code = np.zeros(len(ids), np.intp)
-        for known, which in found:
-            code *= max(1, len(known))
+        for distinct_values, which in coded:
+            code *= max(1, len(distinct_values))
             code += which
     height = len(numbers[0])
     width = 1 if classes is None else max(1, len(numbers[1]))
@@ -225,8 +225,8 @@ def _places(values: Array, room: int) -> tuple[Array, Array] | None:
     numbers = values if values.dtype == np.int32 else values.astype(np.int64)
     if high - low < room:
         return np.arange(int(low), int(high) + 1), numbers - int(low)
-    known, which = np.unique(numbers, return_inverse=True)
-    return known.astype(np.int64), which
+    distinct_values, which = np.unique(numbers, return_inverse=True)
+    return distinct_values.astype(np.int64), which
 
 
 def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
@@ -242,13 +242,13 @@ def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if low < 0 or high > 1 << 20:
         which = np.zeros(len(ids), np.int64)
-        known, inverse = np.unique(ids[good].astype(np.int64), return_inverse=True)
+        distinct_ids, inverse = np.unique(ids[good].astype(np.int64), return_inverse=True)
         which[good] = inverse + 1
-        return known, which
-    known = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
+        return distinct_ids, which
+    distinct_ids = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
     place = np.zeros(high + 1, np.int64)
-    place[known + 1] = np.arange(1, len(known) + 1)
-    return known, place[numbers]
+    place[distinct_ids + 1] = np.arange(1, len(distinct_ids) + 1)
+    return distinct_ids, place[numbers]
 
 
 def numbered_points(
@@ -273,16 +273,18 @@ def numbered_points(
             if classes is None
             else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
         )
-        found, which = numbered(mine, fits)
-        return found, which, np.bincount(which, minlength=len(found) + 1)[1:]
-    known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
+        instance_ids, which = numbered(mine, fits)
+        return instance_ids, which, np.bincount(which, minlength=len(instance_ids) + 1)[1:]
+    valid_class = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
     fits = good(pairs.ids)
-    size: Array = np.where(fits, pairs.cells[:, : len(known)] @ known.astype(np.int64), 0)
-    there = size > 0
-    place = np.zeros(len(there), np.int32)
-    place[there] = np.arange(1, np.count_nonzero(there) + 1)
-    which = np.multiply.outer(place, known, dtype=np.int32).reshape(-1).take(pairs.code)
-    return pairs.ids[there], which, size[there]
+    size: Array = np.where(
+        fits, pairs.cells[:, : len(valid_class)] @ valid_class.astype(np.int64), 0
+    )
+    nonempty = size > 0
+    place = np.zeros(len(nonempty), np.int32)
+    place[nonempty] = np.arange(1, np.count_nonzero(nonempty) + 1)
+    which = np.multiply.outer(place, valid_class, dtype=np.int32).reshape(-1).take(pairs.code)
+    return pairs.ids[nonempty], which, size[nonempty]
 
 
 def first_rows(which: Array, count: int) -> Array:
@@ -290,11 +292,11 @@ def first_rows(which: Array, count: int) -> Array:
     first = np.full(count + 1, -1)
     start, size = 0, _FIRST  # mostly the first few rows contain all instances
     while start < len(which) and (first[1:] < 0).any():
-        here = np.full(len(first), -1)
+        part_rows = np.full(len(first), -1)
         part = which[start : start + size]
         # Written in reverse order, so that the lowest row is written last and stays.
-        here[part[::-1]] = np.arange(start, start + len(part))[::-1]
-        first = np.where(first < 0, here, first)
+        part_rows[part[::-1]] = np.arange(start, start + len(part))[::-1]
+        first = np.where(first < 0, part_rows, first)
         start, size = start + size, min(2 * size, _STRIP)
     return first[1:]
 
@@ -308,8 +310,8 @@ def stored_instances(ids: Column, spec: FieldSpec) -> Array:
         return np.array(
             [len(numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64
         )
-    found: Array = reduced(np.add, good, lengths)
-    return found
+    totals: Array = reduced(np.add, good, lengths)
+    return totals
 
 
 PLACES = 64
@@ -327,12 +329,12 @@ def shares(column: Column, spec: FieldSpec) -> Columns:
         return {}
     values, often, lengths = distinct(column)
     with np.errstate(invalid="ignore"):
-        known: Array = np.abs(values.astype(np.float64)) < 2.0**31
-        labels = np.where(known, values, 0).astype(np.int64)
+        counted: Array = np.abs(values.astype(np.float64)) < 2.0**31
+        labels = np.where(counted, values, 0).astype(np.int64)
     for ignored in spec.ignore:
-        known &= labels != ignored
+        counted &= labels != ignored
     slots = np.repeat(np.arange(len(lengths)), lengths) * PLACES + labels % PLACES
-    counts = np.bincount(slots[known], often[known], minlength=len(lengths) * PLACES).reshape(
+    counts = np.bincount(slots[counted], often[counted], minlength=len(lengths) * PLACES).reshape(
         -1, PLACES
     )
     return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
@@ -343,21 +345,21 @@ def declared(spec: FieldSpec) -> list[int]:
 
     Open ranges, and ranges of more than 10,000 classes, give an empty list.
     """
-    said: Iterable[int] | int | Range | None = spec.classes
-    if isinstance(said, Range):
-        low = int(said.low or 0)
-        high = -1 if said.high is None else int(said.high)
-        said = range(low, high + 1) if high - low < _NAMED else ()
-    elif isinstance(said, int):
-        said = range(said) if said <= _NAMED else ()
-    return [c for c in said or () if c not in spec.ignore]
+    classes: Iterable[int] | int | Range | None = spec.classes
+    if isinstance(classes, Range):
+        low = int(classes.low or 0)
+        high = -1 if classes.high is None else int(classes.high)
+        classes = range(low, high + 1) if high - low < _NAMED else ()
+    elif isinstance(classes, int):
+        classes = range(classes) if classes <= _NAMED else ()
+    return [c for c in classes or () if c not in spec.ignore]
 
 
 def class_names(spec: FieldSpec) -> list[str]:
     """Return the name of each of the 64 places: the declared classes that share it."""
     classes = declared(spec)
-    found = [[str(c) for c in classes if c % PLACES == place] for place in range(PLACES)]
-    return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]
+    classes_by_place = [[str(c) for c in classes if c % PLACES == place] for place in range(PLACES)]
+    return [" or ".join(words[:3]) or str(place) for place, words in enumerate(classes_by_place)]
 
 
 _MANY = 1 << 14  # with more points not every voxel is computed
@@ -431,11 +433,11 @@ class _Scene:
         """
         met = None
         if name == "clip":
-            left = len(self.which) if self.rows is None else len(self.rows)
-            if value < left:
+            remaining = len(self.which) if self.rows is None else len(self.rows)
+            if value < remaining:
                 size = self.sizes()
-                self.vanish += float(((1 - value / left) ** size[size > 0]).sum())
-            self.weight, self.size = self.weight * min(1.0, value / max(1, left)), None
+                self.vanish += float(((1 - value / remaining) ** size[size > 0]).sum())
+            self.weight, self.size = self.weight * min(1.0, value / max(1, remaining)), None
         elif name == "voxel" and self.xyz is not None:
             self._voxels(self._left(self.xyz), float(value), dict(later))
         elif name == "drop_classes" and self.classes is not None:
@@ -457,10 +459,10 @@ class _Scene:
 
         An instance of two classes may keep a part of its points.
         """
-        found, code = np.unique(classes, return_inverse=True)
-        known = np.isin(found, np.asarray(kept, dtype=np.float64))
-        if not known.all():
-            self.which, self.size = np.where(known[code], self.which, 0), None
+        distinct_classes, code = np.unique(classes, return_inverse=True)
+        kept_mask = np.isin(distinct_classes, np.asarray(kept, dtype=np.float64))
+        if not kept_mask.all():
+            self.which, self.size = np.where(kept_mask[code], self.which, 0), None
 
     def _voxels(self, xyz: Array, edge: float, later: dict[str, Any]) -> None:
         plain = isinstance(self.weight, float) and self.weight == 1
@@ -529,10 +531,10 @@ def funnel(block: Block, schema: Schema) -> Columns:
         role: next((n for n, _ in schema.of_role(role)), "")
         for role in ("instance", "class", "points")
     }
-    found = {role: block.fields.get(name) for role, name in names.items()}
-    ids = found["instance"]
-    labels_ = found["class"]
-    points = found["points"]
+    columns = {role: block.fields.get(name) for role, name in names.items()}
+    ids = columns["instance"]
+    labels_ = columns["class"]
+    points = columns["points"]
     steps = loader_steps(schema)
     if ids is None or ids.lengths is None or len(steps) > 60:
         return {}
@@ -546,7 +548,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
     fits = np.ones(len(block), bool)
     spec = schema.spec(names["instance"])
     class_spec = schema.spec(names["class"])
-    told = block.fields.get(dict(steps).get("captions", ""))
+    caption_column = block.fields.get(dict(steps).get("captions", ""))
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -558,7 +560,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
         fits[i] = all(other is None or len(other) == len(mine) for other in (classes, xyz))
         if not fits[i]:
             continue
-        captions = annotated(told, i) if told is not None else frozenset()
+        captions = annotated(caption_column, i) if caption_column is not None else frozenset()
         scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
         counts[i, 1] = len(scene.ids)
         for number, (name, value) in enumerate(steps):

@@ -141,19 +141,19 @@ class MeasurementRunner:
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         every = np.broadcast_to(np.True_, len(block))
-        apart = self._numeric_fields(rest) if schema.reads_unlisted else {}
+        numeric_fields = self._numeric_fields(rest) if schema.reads_unlisted else {}
         for measure, function in self._measures:
-            if measure.unlisted and apart:
-                columns |= self._unlisted(block, measure, function, apart, every)
+            if measure.unlisted and numeric_fields:
+                columns |= self._unlisted(block, measure, function, numeric_fields, every)
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
             try:
-                found = {
+                by_field = {
                     name: _full_columns("", function(column, spec), every)
                     for name, column in sorted(rest.items())
                     if _applies(measure, column, spec)
                 }
-                columns |= _summed(measure, found, len(block))
+                columns |= _summed(measure, by_field, len(block))
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  as above
@@ -237,12 +237,12 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     numeric = _is_numeric(column)
     if numeric == (not spec.is_text):
         return True
-    found = (
+    actual = (
         {"dtype": None, "role": None}
         if numeric
         else {"dtype": "json" if column.kind == "json" else "text"}
     )
-    return measure.applies(spec.model_copy(update=found))
+    return measure.applies(spec.model_copy(update=actual))
 
 
 def _full_columns(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Measured]:
@@ -308,20 +308,20 @@ def _objects(texts: list[str]) -> Array:
 
 
 def _summed(
-    measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int
+    measure: Measure, by_field: Mapping[str, Mapping[str, Measured]], count: int
 ) -> dict[str, Measured]:
     """Return a measurement's numbers summed over the undeclared fields, under the name ``*``."""
     columns: dict[str, Measured] = {}
-    for stat in sorted({stat for one in found.values() for stat in one}):
+    for stat in sorted({stat for field_stats in by_field.values() for stat in field_stats}):
         parts = [
-            one[stat]
-            for one in found.values()
-            if stat in one and one[stat].values.dtype.kind in _NUMERIC
+            field_stats[stat]
+            for field_stats in by_field.values()
+            if stat in field_stats and field_stats[stat].values.dtype.kind in _NUMERIC
         ]
         if parts:
             columns[f"{ANY}{stat}"] = _sum(parts)
-    if found and measure.worst:
-        columns[f"{ANY}:worst"] = _worst(found, f":{measure.worst}", count)
+    if by_field and measure.worst:
+        columns[f"{ANY}:worst"] = _worst(by_field, f":{measure.worst}", count)
     return columns
 
 
@@ -346,10 +346,10 @@ def _sum(parts: Sequence[Measured]) -> Measured:
     return Measured(total, present)
 
 
-def _worst(found: Mapping[str, Mapping[str, Measured]], stat: str, count: int) -> Measured:
+def _worst(by_field: Mapping[str, Mapping[str, Measured]], stat: str, count: int) -> Measured:
     names = np.array([""] * count, dtype=object)
     most = np.zeros(count)
-    for name, columns in found.items():
+    for name, columns in by_field.items():
         if stat in columns:
             values = np.where(columns[stat].present, columns[stat].values, 0).astype(np.float64)
             names[values > most] = storable([name])[0]

@@ -344,8 +344,8 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
     small = (lengths > 0) & ~large
     if small.any():
         rest = rows if not large.any() else rows[..., np.repeat(~large, lengths)]
-        at = np.cumsum(np.where(large, 0, lengths)) - lengths
-        out[..., small] = ufunc.reduceat(rest, at[small], axis=-1, dtype=dtype)
+        small_starts = np.cumsum(np.where(large, 0, lengths)) - lengths
+        out[..., small] = ufunc.reduceat(rest, small_starts[small], axis=-1, dtype=dtype)
     return out
 
 
@@ -371,18 +371,18 @@ def too_wide(rows: Rows, spec: FieldSpec) -> Array:
         return np.zeros(len(rows), bool)
     shape = spec.shape or ()
     vector = len(shape) == 1 and isinstance(shape[0], int) and shape[0] > MOST_COMPONENTS
-    found: Array = rows.measured("dims") & (
+    wide: Array = rows.measured("dims") & (
         vector | (rows["dims"][:, 1:].prod(axis=1) > MOST_COMPONENTS)
     )
-    return found
+    return wide
 
 
 def one_of(values: Array, numbers: Iterable[float]) -> Array:
     """Tell which values equal one of a few numbers."""
-    found: Array | None = None
+    mask: Array | None = None
     for number in numbers:
-        found = values == number if found is None else found | (values == number)
-    return np.zeros(values.shape, bool) if found is None else found
+        mask = values == number if mask is None else mask | (values == number)
+    return np.zeros(values.shape, bool) if mask is None else mask
 
 
 def in_classes(values: Array, spec: FieldSpec) -> Array:
@@ -393,17 +393,17 @@ def in_classes(values: Array, spec: FieldSpec) -> Array:
     whole = values == np.floor(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
     declared = spec.classes
     if declared is None:
-        found = values >= 0
+        allowed = values >= 0
     elif isinstance(declared, int):
-        found = (values >= 0) & (values < declared)
+        allowed = (values >= 0) & (values < declared)
     elif isinstance(declared, Range):
         low, high = declared.low, declared.high
-        found = (values >= (-np.inf if low is None else low)) & (
+        allowed = (values >= (-np.inf if low is None else low)) & (
             values <= (np.inf if high is None else high)
         )
     else:
-        found = np.isin(values, declared)
-    return np.asarray(found & whole & ~one_of(values, spec.ignore), dtype=bool)
+        allowed = np.isin(values, declared)
+    return np.asarray(allowed & whole & ~one_of(values, spec.ignore), dtype=bool)
 
 
 def norms(vectors: Array) -> Array:
@@ -502,8 +502,8 @@ def extremes(column: Column) -> tuple[Array, Array, Array | None]:
             without rows
         lengths: int64 (samples) [rows]; None where each row is a sample
     """
-    known: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
-    if known is None:
+    cached: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
+    if cached is None:
         count = prod(column.values.shape[1:])
         few = count <= MOST_COMPONENTS
         values, lengths = (
@@ -512,9 +512,9 @@ def extremes(column: Column) -> tuple[Array, Array, Array | None]:
             else (column.values.reshape(1, -1), flat(column)[1])
         )
         values = values.astype(np.uint8) if values.dtype.kind == "b" else values
-        known = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths), lengths
-        column.__dict__["_extremes"] = known
-    return known
+        cached = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths), lengths
+        column.__dict__["_extremes"] = cached
+    return cached
 
 
 @measure("finite", undeclared=True, worst="nonfinite")
@@ -541,8 +541,8 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
     bad = (~np.isfinite(column.values.reshape(len(column.values), size))).sum(axis=1)
     columns["nonfinite"] = reduced(np.add, bad, column.lengths)
     within = np.arange(len(bad)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    first = reduced(np.minimum, np.where(bad > 0, within, len(bad)), column.lengths)
-    columns["bad_row"] = np.where(columns["nonfinite"] > 0, first, -1)
+    first_bad = reduced(np.minimum, np.where(bad > 0, within, len(bad)), column.lengths)
+    columns["bad_row"] = np.where(columns["nonfinite"] > 0, first_bad, -1)
     return columns
 
 
@@ -569,9 +569,9 @@ def numbers(column: Column, spec: FieldSpec) -> Columns:
 
 def unlisted_fields(table: Table, schema: Schema) -> list[str]:
     """Return the measured numeric fields that the schema does not list, sorted."""
-    known = {ANY, *schema.fields, *(name for fields in schema.when.values() for name in fields)}
+    listed = {ANY, *schema.fields, *(name for fields in schema.when.values() for name in fields)}
     names = {column.removesuffix(":max") for column in table.columns if column.endswith(":max")}
-    return sorted(name for name in names - known if f"{name}:ndim" in table.columns)
+    return sorted(name for name in names - listed if f"{name}:ndim" in table.columns)
 
 
 def positions(column: Column) -> tuple[Array, Array | None] | None:
@@ -607,10 +607,10 @@ def place(column: Column, spec: FieldSpec) -> Columns:
     position; `front` and `behind`: shares with z above and below 0; `norm`: median distance from
     the origin (positions and poses).
     """
-    found = positions(column)
-    if found is None:
+    coordinates = positions(column)
+    if coordinates is None:
         return {}
-    xyz, lengths = found
+    xyz, lengths = coordinates
     if xyz.dtype.kind != "f":
         xyz = xyz.astype(np.float64)
     count = np.ones(len(column), np.int64) if lengths is None else lengths
@@ -665,21 +665,25 @@ def annotated(column: Column, i: int) -> frozenset[int]:
     if column.kind == "array":
         values = column[i].reshape(-1) if is_numeric(column) else np.zeros(0)
         return frozenset(int(v) for v in values[np.isfinite(values)].tolist())
-    told = column.objects[i] if column.kind == "json" else {}
-    told = told.get("objects", told) if isinstance(told, dict) else told
-    if isinstance(told, list):
+    content = column.objects[i] if column.kind == "json" else {}
+    content = content.get("objects", content) if isinstance(content, dict) else content
+    if isinstance(content, list):
         parts = [
-            p for group in told if isinstance(group, dict) for p in listed_in(group, "segments")
+            p for group in content if isinstance(group, dict) for p in listed_in(group, "segments")
         ]
-        return frozenset(v for v in (*told, *parts) if type(v) is int)
-    keys = (k for k in told if k.isdecimal() and len(k) <= DIGITS) if isinstance(told, dict) else ()
+        return frozenset(v for v in (*content, *parts) if type(v) is int)
+    keys = (
+        (k for k in content if k.isdecimal() and len(k) <= DIGITS)
+        if isinstance(content, dict)
+        else ()
+    )
     return frozenset(map(int, keys))
 
 
 def listed_in(record: dict[str, Any], key: str) -> list[Any]:
     """Return the list at a key of a JSON record, an empty list where there is none."""
-    found = record.get(key)
-    return found if isinstance(found, list) else []
+    value = record.get(key)
+    return value if isinstance(value, list) else []
 
 
 @measure("turn", applies=turns)

@@ -65,18 +65,18 @@ def rule_entries(
             f"{', '.join(sorted(ROLES))}."
         )
         raise UsageError(msg)
-    found = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
-    if family is not None and not found:
-        known = sorted({_module(r) for r in catalogue().values()})
+    selected = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
+    if family is not None and not selected:
+        families = sorted({_module(r) for r in catalogue().values()})
         msg = (
-            f"no family is called {family!r}{suggestion(family, known) or '.'} Known are "
-            f"{', '.join(known)}, or DC2, DC30."
+            f"no family is called {family!r}{suggestion(family, families) or '.'} Known are "
+            f"{', '.join(families)}, or DC2, DC30."
         )
         raise UsageError(msg)
     if role is not None:
-        found = [r for r in found if _looks_at(r, role)]
-    said = {} if schema is None else _run_status(schema)
-    return [RuleEntry(rule, rule.needed, said.get(rule.code, "")) for rule in found]
+        selected = [r for r in selected if _looks_at(r, role)]
+    statuses = {} if schema is None else _run_status(schema)
+    return [RuleEntry(rule, rule.needed, statuses.get(rule.code, "")) for rule in selected]
 
 
 def _module(rule: Rule) -> str:
@@ -161,22 +161,22 @@ def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
     if rule.per == "sample":
         return None
     try:
-        found = [role for role in sorted(ROLES) if _looks_at(rule, role)]
+        judged_roles = [role for role in sorted(ROLES) if _looks_at(rule, role)]
     # The predicate of a plug-in may fail on these artificial declarations.
     except Exception:  # noqa: BLE001
         return None
-    return found, [role for role in sorted(ROLES) if role not in found]
+    return judged_roles, [role for role in sorted(ROLES) if role not in judged_roles]
 
 
 def _run_status(schema: Schema) -> dict[str, str]:
-    said = {}
+    statuses = {}
     for choice in choose_rules(schema, rules_for(schema)):
         if choice.verdict is not None:
-            said[choice.rule.code] = f"{choice.verdict.value.replace('_', ' ')}: {choice.why}"
+            statuses[choice.rule.code] = f"{choice.verdict.value.replace('_', ' ')}: {choice.why}"
         elif choice.rule.per == "sample":
-            said[choice.rule.code] = "runs on whole samples"
+            statuses[choice.rule.code] = "runs on whole samples"
         else:
-            said[choice.rule.code] = (
+            statuses[choice.rule.code] = (
                 f"runs on {', '.join(name for name, _ in targets(choice.rule, schema))}"
             )
-    return said
+    return statuses

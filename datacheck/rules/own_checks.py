@@ -64,14 +64,14 @@ def _rule(name: str) -> Rule:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    found = resolve(name)
-    if not callable(found):
+    function = resolve(name)
+    if not callable(function):
         msg = (
             f"checks: {name} is not a function. A check is called with a sample: its key and its "
             f"fields."
         )
         raise UsageError(msg)
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def _source(name: str, schema: Schema) -> str:
@@ -88,43 +88,43 @@ def _run_check(name: str, block: Block, schema: Schema) -> Columns:
     count = len(block)
     bad = np.zeros(count, bool)
     raised = np.zeros(count, bool)
-    said = [""] * count
+    messages = [""] * count
     value = np.zeros(count)
-    known = np.zeros(count, bool)
+    has_value = np.zeros(count, bool)
     for place, sample in enumerate(block):
         try:
             answer = _check_result(function(sample))
         # The judge decides: a sample that fails one of `suppressed_by` gives no crash verdict.
         except Exception:  # noqa: BLE001
-            raised[place], said[place] = True, traceback.format_exc()[-_MOST:]
+            raised[place], messages[place] = True, traceback.format_exc()[-_MOST:]
             continue
         if isinstance(answer, float):
-            value[place], known[place] = answer, True
+            value[place], has_value[place] = answer, True
         else:
-            bad[place], said[place] = answer != "", answer.strip()[:_MOST]
-    numbers_said = Measured(value, known)
+            bad[place], messages[place] = answer != "", answer.strip()[:_MOST]
+    numbers_said = Measured(value, has_value)
     return {
         f"{name}:bad": bad,
         f"{name}:value": numbers_said,
-        f"{name}:said": said,
+        f"{name}:said": messages,
         f"{name}:raised": raised,
     }
 
 
-def _check_result(said: Any) -> float | str:
+def _check_result(result: Any) -> float | str:
     """Return a check's number or complaint.
 
     The complaint is "" for a good sample, a blank for a bad one without a reason.
     """
-    if said is None or isinstance(said, bool | np.bool_):
-        return "" if said is None or said else " "
-    if isinstance(said, str):
-        return said or " "
-    if isinstance(said, numbers.Real | np.number) or (
-        isinstance(said, np.ndarray) and said.size == 1
+    if result is None or isinstance(result, bool | np.bool_):
+        return "" if result is None or result else " "
+    if isinstance(result, str):
+        return result or " "
+    if isinstance(result, numbers.Real | np.number) or (
+        isinstance(result, np.ndarray) and result.size == 1
     ):
-        return " it is NaN" if math.isnan(float(said)) else float(said)
-    msg = f"a check returns None, a bool, a number or a sentence, not {type(said).__name__}"
+        return " it is NaN" if math.isnan(float(result)) else float(result)
+    msg = f"a check returns None, a bool, a number or a sentence, not {type(result).__name__}"
     raise TypeError(msg)
 
 
@@ -162,12 +162,12 @@ def _judge_of(name: str) -> Callable[[Rows, RuleContext], Iterator[Failure]]:
 def _failures(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
     bad = rows[f"{column}bad"]
     value = rows[f"{column}value"]
-    said = rows[f"{column}said"]
+    messages = rows[f"{column}said"]
     if bad.any():
-        first = str(said[np.flatnonzero(bad)[0]])
+        first_message = str(messages[np.flatnonzero(bad)[0]])
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'fail')} this check{': ' + first if first else ''}.",
+            f"{count_phrase(bad, 'fail')} this check{': ' + first_message if first_message else ''}.",
             fix="As your check says.",
         )
     low, high = (

@@ -34,9 +34,12 @@ def _up_beside(schema: Schema, name: str) -> str | None:
     It is the field's own, else that of a cloud which the field poses; z if that cloud rests.
     """
     pose = (schema.part_of(name) or (name,))[0]
-    posed = [told for _, told in schema.of_role("points") if told.posed_by == pose]
-    said = (up_of(schema.spec(name)), *(told.up or ("z" if told.rests else None) for told in posed))
-    return next(filter(None, said), None)
+    posed = [spec for _, spec in schema.of_role("points") if spec.posed_by == pose]
+    up_axes = (
+        up_of(schema.spec(name)),
+        *(spec.up or ("z" if spec.rests else None) for spec in posed),
+    )
+    return next(filter(None, up_axes), None)
 
 
 @measure(
@@ -61,27 +64,27 @@ def near(block: Block, schema: Schema) -> Columns:
     position, where the schema defines the up axis. Its `APPROACHES` bins cover the cosine between
     the direction to that position and up, from -1 (from above) to 1.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         mine = column_of(block, schema, name) if spec.near and spec.role != "depth" else None
         other = column_of(block, schema, spec.near or "") if mine is not None else None
-        here = None if mine is None else positions(mine)
-        there = None if other is None else place.function(other, schema.spec(spec.near or ""))
-        if here is None or not there:
+        coordinates = None if mine is None else positions(mine)
+        centres = None if other is None else place.function(other, schema.spec(spec.near or ""))
+        if coordinates is None or not centres:
             continue
-        centre = there["centroid" if schema.spec(spec.near or "").role == "points" else "first"]
+        centre = centres["centroid" if schema.spec(spec.near or "").role == "points" else "first"]
         assert isinstance(centre, Measured)
-        xyz, lengths = here
+        xyz, lengths = coordinates
         count = np.ones(len(block), np.int64) if lengths is None else lengths
         away = xyz - np.repeat(centre.values, count, axis=0).T
         length = norms(away)
-        known = centre.present & (count > 0)
-        found[f"{name}:near"] = Measured(quantile(length, count, 0.5), known)
+        present = centre.present & (count > 0)
+        columns[f"{name}:near"] = Measured(quantile(length, count, 0.5), present)
         up = _up_beside(schema, spec.near or "") if spec.role in {"position", "pose"} else None
         if up is not None:
             height = away["xyz".index(up[-1])] * (-1.0 if up.startswith("-") else 1.0)
-            found[f"{name}:approach"] = Measured(_approaches(-height / length, count), known)
-    return dict(found)
+            columns[f"{name}:approach"] = Measured(_approaches(-height / length, count), present)
+    return dict(columns)
 
 
 def _approaches(cosine: Array, count: Array) -> Array:
@@ -99,7 +102,7 @@ def stored(block: Block, schema: Schema) -> Columns:
 
     For points it is their centroid, else the first position.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         other = schema.spec(spec.centered_on or "")
         column = (
@@ -107,12 +110,12 @@ def stored(block: Block, schema: Schema) -> Columns:
             if spec.centered_on and name in block.fields
             else None
         )
-        there = {} if column is None else place.function(column, other)
-        if there:
-            centre = there["centroid" if other.role == "points" else "first"]
+        centres = {} if column is None else place.function(column, other)
+        if centres:
+            centre = centres["centroid" if other.role == "points" else "first"]
             assert isinstance(centre, Measured)
-            found[f"{name}:stored"] = centre
-    return dict(found)
+            columns[f"{name}:stored"] = centre
+    return dict(columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +163,12 @@ class Placement:
             box in all samples.
         """
         with np.errstate(all="ignore"):
-            apart = (
+            radius = (
                 np.sqrt(np.maximum(self.away**2 - norms((self.centre - self.origin).T) ** 2, 0))
                 / self.box
             )
             share = np.clip(
-                np.nanmedian(apart[np.isfinite(apart)]) if np.isfinite(apart).any() else 0.0,
+                np.nanmedian(radius[np.isfinite(radius)]) if np.isfinite(radius).any() else 0.0,
                 0.0,
                 0.6,
             )
@@ -174,9 +177,9 @@ class Placement:
 
     def looks(self, by: float = 1.0, moved: Array | None = None) -> dict[str, Array]:
         """Return the logarithms of size, distance and bones once scaled and moved."""
-        found = {"size": self.box * by, "distance": self.distance(by, moved)}
-        found |= {} if self.bone is None else {"bone": self.bone * by}
-        return {name: logarithms(values) for name, values in found.items()}
+        quantities = {"size": self.box * by, "distance": self.distance(by, moved)}
+        quantities |= {} if self.bone is None else {"bone": self.bone * by}
+        return {name: logarithms(values) for name, values in quantities.items()}
 
 
 def rows_of(column: Column, size: int) -> tuple[Array, Array] | None:
@@ -223,8 +226,8 @@ def transforms_of(column: Column) -> tuple[Array, Array, Array] | None:
     own = lengths[fits] == 4
     starts = (np.cumsum(lengths) - lengths)[fits]
     for row in range(4):
-        there = own if row == 3 else np.ones(len(starts), bool)
-        out[there, row, :width] = values[starts[there] + row]
+        has_row = own if row == 3 else np.ones(len(starts), bool)
+        out[has_row, row, :width] = values[starts[has_row] + row]
     return out, fits.astype(np.int64), own
 
 
@@ -235,8 +238,8 @@ def _identities(count: int) -> Array:
 def quaternion_columns(spec: FieldSpec) -> tuple[int, int] | None:
     """Return a pose's columns named ``quat`` or ``quaternion``, None where it names none."""
     named = parse_columns(spec.columns) if spec.columns else {}
-    found = next((named[name] for name in ("quat", "quaternion") if name in named), None)
-    return found if found is not None and found[1] - found[0] == 4 else None
+    columns = next((named[name] for name in ("quat", "quaternion") if name in named), None)
+    return columns if columns is not None and columns[1] - columns[0] == 4 else None
 
 
 def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] | None:
@@ -274,9 +277,9 @@ def first_poses(block: Block, schema: Schema, name: str) -> tuple[Array, Array] 
 
 def _firsts(transforms: Array, counts: Array) -> tuple[Array, Array]:
     out = _identities(len(counts))
-    known = counts > 0
-    out[known] = transforms[(np.cumsum(counts) - counts)[known]]
-    return out, known
+    nonempty = counts > 0
+    out[nonempty] = transforms[(np.cumsum(counts) - counts)[nonempty]]
+    return out, nonempty
 
 
 Signs = tuple[int, int, int]
@@ -323,24 +326,24 @@ def cameras(
     lengths = column.lengths[of]
     mine = starts + np.where(lengths == steps, step, 0)
     if values.ndim == 1:
-        known = lengths == 4
-        out[known] = values[starts[known][:, None] + np.arange(4)]
+        readable = lengths == 4
+        out[readable] = values[starts[readable][:, None] + np.arange(4)]
     elif values.ndim == 2 and values.shape[1] in {3, 4}:
         matrix = _matrices(values, starts, lengths)
         first = values[starts[matrix]]
         second = values[starts[matrix] + 1]
         out[matrix] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
-        known = matrix
+        readable = matrix
         if values.shape[1] == 4:
-            known = lengths > 0
-            out[known & ~matrix] = values[mine[known & ~matrix]]
+            readable = lengths > 0
+            out[readable & ~matrix] = values[mine[readable & ~matrix]]
     elif values.ndim == 3 and values.shape[1] in {3, 4} and values.shape[2] in {3, 4}:
-        known = lengths > 0
-        k = values[mine[known]]
-        out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
+        readable = lengths > 0
+        k = values[mine[readable]]
+        out[readable] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
     else:
-        known = np.zeros(len(of), bool)
-    return out, known & np.isfinite(out).all(axis=1)
+        readable = np.zeros(len(of), bool)
+    return out, readable & np.isfinite(out).all(axis=1)
 
 
 def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> tuple[Array, Array]:
@@ -353,20 +356,22 @@ def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> t
     if moves and camera.lengths is not None and column.lengths is not None:
         moving = (camera.lengths == column.lengths) & (counts > 0)
         steps[moving] = column.lengths[moving]
-    of = np.repeat(np.arange(len(column)), steps)
-    step = np.arange(len(of)) - np.repeat(np.cumsum(steps) - steps, steps)
-    found, known = cameras(camera, of, step, steps[of])
-    lacking = np.bincount(of[~known], minlength=len(column))
-    return np.repeat(found, (counts // steps)[of], axis=0), lacking == 0
+    sample_index = np.repeat(np.arange(len(column)), steps)
+    step = np.arange(len(sample_index)) - np.repeat(np.cumsum(steps) - steps, steps)
+    camera_values, readable = cameras(camera, sample_index, step, steps[sample_index])
+    lacking = np.bincount(sample_index[~readable], minlength=len(column))
+    return np.repeat(camera_values, (counts // steps)[sample_index], axis=0), lacking == 0
 
 
 def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
     """Return which samples are one matrix; four vectors of four numbers have the same shape."""
     if rows.shape[1] == 3:
         return np.asarray(lengths == 3)
-    found: Array = (lengths == 3) | (lengths == 4)
-    found[found] = (np.abs(rows[starts[found] + 2, :3] - [0.0, 0.0, 1.0]) < _EXACT).all(axis=1)
-    return found
+    is_matrix: Array = (lengths == 3) | (lengths == 4)
+    is_matrix[is_matrix] = (np.abs(rows[starts[is_matrix] + 2, :3] - [0.0, 0.0, 1.0]) < _EXACT).all(
+        axis=1
+    )
+    return is_matrix
 
 
 def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
@@ -393,7 +398,7 @@ def projection(block: Block, schema: Schema) -> Columns:
     reading states which of x, y, z are reversed to get OpenCV's axes (x right, y down, z forward).
     Positions behind the camera are outside.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         camera = block.fields.get(spec.intrinsics or "")
         column = (
@@ -401,16 +406,16 @@ def projection(block: Block, schema: Schema) -> Columns:
             if camera is not None and spec.image_size is not None
             else None
         )
-        here = None if column is None else positions(column)
-        if here is None or column is None or camera is None or spec.image_size is None:
+        coordinates = None if column is None else positions(column)
+        if coordinates is None or column is None or camera is None or spec.image_size is None:
             continue
-        xyz, lengths = here
+        xyz, lengths = coordinates
         counts = np.ones(len(block), np.int64) if lengths is None else lengths
         moves = column.values.ndim > 2 or (spec.role == "position" and column.values.ndim > 1)
-        focal, known = _of_each(camera, column, counts, moves=moves)
+        focal, present = _of_each(camera, column, counts, moves=moves)
         sample = np.repeat(np.arange(len(block)), counts)
         seen = inside(xyz.astype(np.float64, copy=False), focal.T, spec.image_size)
         hits = [np.bincount(sample, weights=mask, minlength=len(block)) for mask in seen]
         shares = np.stack(hits, axis=1) / np.maximum(counts, 1)[:, None]
-        found[f"{name}:inside"] = Measured(shares, known & (counts > 0))
-    return dict(found)
+        columns[f"{name}:inside"] = Measured(shares, present & (counts > 0))
+    return dict(columns)

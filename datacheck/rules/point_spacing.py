@@ -75,32 +75,38 @@ def content_keys(column: Column) -> tuple[Array, Array | None] | None:
 
 def _kept(column: Column, name: str, make: Any) -> tuple[Array, Array | None] | None:
     if name in column.__dict__:
-        known: tuple[Array, Array | None] | None = column.__dict__[name]
-        return known
-    found: tuple[Array, Array | None] | None = make(column)
+        cached: tuple[Array, Array | None] | None = column.__dict__[name]
+        return cached
+    result: tuple[Array, Array | None] | None = make(column)
     if len(column.values) <= _MOST_KEPT:
-        column.__dict__[name] = found
-    return found
+        column.__dict__[name] = result
+    return result
 
 
 def _exact(column: Column) -> tuple[Array, Array | None] | None:
     if column.values.dtype.kind == "f" and column.values.dtype.itemsize <= 4:
         return content_keys(column)
-    found = positions(column)
-    return None if found is None else (_keys64(found[0].astype(np.float64, copy=False)), found[1])
+    coordinates = positions(column)
+    return (
+        None
+        if coordinates is None
+        else (_keys64(coordinates[0].astype(np.float64, copy=False)), coordinates[1])
+    )
 
 
 def _narrow(column: Column) -> tuple[Array, Array | None] | None:
-    found = positions(column)
-    if found is None:
+    coordinates = positions(column)
+    if coordinates is None:
         return None
-    xyz, lengths = found
+    xyz, lengths = coordinates
     narrow = xyz.astype(np.float32, copy=False)
     if lengths is None or xyz.dtype.itemsize <= 2 or xyz.dtype == np.float32:
         return _keys32(narrow), lengths
     coarse, size = _coarse(column, xyz, lengths)
     if coarse.any():
-        changed = np.logical_or.reduce([one != same for one, same in zip(narrow, xyz, strict=True)])
+        changed = np.logical_or.reduce(
+            [rounded != same for rounded, same in zip(narrow, xyz, strict=True)]
+        )
         coarse &= reduced(np.add, changed, lengths) > 0
     keys = np.empty(len(narrow[0]), np.uint64) if coarse[lengths > 0].all() else _keys32(narrow)
     stops = np.cumsum(lengths)
@@ -118,10 +124,10 @@ def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
     Shapes:
         returns: bool (samples); float64 (samples), 1 where all points are equal
     """
-    known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
+    narrow = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
     ends = (
         extremes(column)[:2]
-        if known
+        if narrow
         else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
     )
     low, high = (end[:3].astype(np.float64) for end in ends)
@@ -178,9 +184,9 @@ def _keys64(xyz: Array) -> Array:
     keys = np.zeros(xyz.shape[1], np.uint64)
     for start in range(0, len(keys), _STRIP):
         key = keys[start : start + _STRIP]
-        for axis, odd in zip(xyz, _ODD, strict=True):
+        for axis, multiplier in zip(xyz, _ODD, strict=True):
             key += (axis[start : start + _STRIP] + 0.0).view(np.uint64)  # -0 + 0 is 0
-            key *= odd
+            key *= multiplier
             key ^= key >> _HALF
         key[:] = mixed(key)  # the last axis was mixed only once
     return keys
@@ -215,27 +221,27 @@ def spacing(column: Column, asked: Array) -> Measured | None:
         Copies of a point (distance 0) and points that are not finite do not count. A cloud without
         two distinct positions has no value.
     """
-    found = positions(column)
-    if found is None or found[1] is None or column.values.ndim != 2:
+    coordinates = positions(column)
+    if coordinates is None or coordinates[1] is None or column.values.ndim != 2:
         return None
-    xyz = _floats(found[0])
-    lengths = found[1]
-    apart = np.full(len(lengths), np.nan)
+    xyz = _floats(coordinates[0])
+    lengths = coordinates[1]
+    spacings = np.full(len(lengths), np.nan)
     stops = np.cumsum(lengths)
     ends = np.abs(extremes(column)[:2]).max(axis=(0, 1))  # NaN where there is one
     small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
     for size in np.unique(lengths[small]).tolist():
         mine = np.flatnonzero(small & (lengths == size))
         most = max(1, _TOGETHER // min(_PAIRS, _SAMPLED_POINTS * size))
-        for some in (mine[start : start + most] for start in range(0, len(mine), most)):
-            apart[some] = _among(xyz[:, (stops[some] - size)[:, None] + np.arange(size)])
+        for batch in (mine[start : start + most] for start in range(0, len(mine), most)):
+            spacings[batch] = _among(xyz[:, (stops[batch] - size)[:, None] + np.arange(size)])
     large = np.flatnonzero(asked & (lengths > _SMALL))
     plans = _cell_grids(xyz, stops[large], lengths[large]) if len(large) else ()
     for i, plan in zip(large.tolist(), plans, strict=True):
-        apart[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
-    for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(apart)).tolist():
-        apart[i] = _one_by_one(xyz[:, stops[i] - lengths[i] : stops[i]])
-    return Measured(apart, np.isfinite(apart))
+        spacings[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
+    for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(spacings)).tolist():
+        spacings[i] = _one_by_one(xyz[:, stops[i] - lengths[i] : stops[i]])
+    return Measured(spacings, np.isfinite(spacings))
 
 
 def _floats(xyz: Array) -> Array:
@@ -253,9 +259,9 @@ def _one_by_one(cloud: Array) -> float:
     cloud = cloud[:, np.isfinite(cloud).all(axis=0)].astype(np.float64)
     if cloud.shape[1] <= _SMALL:
         return float(_among(cloud[:, None])[0]) if cloud.shape[1] > 1 else math.nan
-    asked = cloud[:, _evenly(cloud.shape[1], _FEWEST)]
+    sampled = cloud[:, _evenly(cloud.shape[1], _FEWEST)]
     strips = (cloud[:, start : start + _STRIP] for start in range(0, cloud.shape[1], _STRIP))
-    return float(_middle(np.minimum.reduce([_nearest(asked, strip) for strip in strips])))
+    return float(_middle(np.minimum.reduce([_nearest(sampled, strip) for strip in strips])))
 
 
 def _evenly(count: int, many: int) -> Array:
@@ -274,14 +280,14 @@ def _among(clouds: Array) -> Array:
     return _middle(_nearest(clouds[:, :, _evenly(clouds.shape[2], many)], clouds))
 
 
-def _nearest(asked: Array, points: Array) -> Array:
+def _nearest(queries: Array, points: Array) -> Array:
     """Return the distance from each point to the nearest different one, not finite without one.
 
     Shapes:
         asked, points: float (3, ..., asked) and (3, ..., points)
         returns: float (..., asked)
     """
-    gaps = asked[..., :, None] - points[..., None, :]
+    gaps = queries[..., :, None] - points[..., None, :]
     gaps *= gaps
     square = gaps[0]
     square += gaps[1]
@@ -324,19 +330,20 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
     ]
     finite = np.isfinite(seen).all(axis=0)
     seen[:, ~finite] = np.nan
-    known = finite.sum(axis=1)
+    finite_counts = finite.sum(axis=1)
     every = np.arange(len(stops))
     ordered = np.sort(seen.astype(np.float64), axis=2)
     low, high = (
-        ordered[:, every, (share * known).astype(np.int64) - (share > 0.5)] for share in (0.1, 0.95)
+        ordered[:, every, (share * finite_counts).astype(np.int64) - (share > 0.5)]
+        for share in (0.1, 0.95)
     )
     wide = high - low
     axes = np.argsort(-wide, axis=0, kind="stable")[:2]
     first, second = wide[axes, every]
-    count = lengths * known / _SEEN
+    count = lengths * finite_counts / _SEEN
     width = _WIDE * np.maximum(np.sqrt(first * second / count), first / count)
     reach = np.maximum(np.abs(low), np.abs(high)).max(axis=0) * float(np.finfo(seen.dtype).eps) * 8
-    good = (known >= _SEEN // 4) & (width > 1e-30) & (width < 1e30)
+    good = (finite_counts >= _SEEN // 4) & (width > 1e-30) & (width < 1e30)
     exponents, least = (
         np.floor(np.log2(np.where(good, size, 1.0))).astype(int).tolist() for size in (width, reach)
     )
@@ -346,10 +353,12 @@ def _cell_grids(xyz: Array, stops: Array, lengths: Array) -> list[_CellGrid | No
     places = seen[
         axes, every, np.argmax(np.roll(finite, -_SEEN // 2, axis=1), axis=1) - _SEEN // 2
     ].T.tolist()
-    told = zip(axes.T.tolist(), places, bits.T.tolist(), exponents, least, strict=True)
+    parameters = zip(axes.T.tolist(), places, bits.T.tolist(), exponents, least, strict=True)
     return [
         _CellGrid((a, b), (x, y), (many, few), *rest) if fine else None
-        for fine, ((a, b), (x, y), (many, few), *rest) in zip(good.tolist(), told, strict=True)
+        for fine, ((a, b), (x, y), (many, few), *rest) in zip(
+            good.tolist(), parameters, strict=True
+        )
     ]
 
 
@@ -365,9 +374,9 @@ def _in_columns(cloud: Array, plan: _CellGrid | None) -> float:
     if plan is None:
         return math.nan
     for more in _WIDER:
-        found = _within(cloud, plan, max(plan.exponent + more, plan.least))
-        if not math.isnan(found):
-            return found
+        estimate = _within(cloud, plan, max(plan.exponent + more, plan.least))
+        if not math.isnan(estimate):
+            return estimate
     return math.nan
 
 
@@ -384,10 +393,10 @@ def _within(cloud: Array, plan: _CellGrid, exponent: int) -> float:
     many = min(_SAMPLED_POINTS, max(_FEWEST, _PAIRS // max(len(kept), 1)))
     if len(inner) < _FEWEST:
         return math.nan
-    asked = inner[:: -(-len(inner) // many)]
-    nearest = _nearest(points.take(asked, axis=1), points)
+    sampled = inner[:: -(-len(inner) // many)]
+    nearest = _nearest(points.take(sampled, axis=1), points)
     middle = float(_middle(nearest))
-    if middle < _INNER or bool((nearest < walls[asked]).all()):
+    if middle < _INNER or bool((nearest < walls[sampled]).all()):
         return math.ldexp(middle, exponent)
     return math.nan
 
@@ -402,11 +411,11 @@ def _in_slices(places: Array, like: float, exponent: int, bits: int) -> Array:
     large = places.dtype.type(1.5 * 2.0 ** (exponent + digits))
     mask = whole((1 << bits) - 1)
     number = whole(round(math.ldexp(like, -exponent)) & int(mask))
-    found = []
+    parts = []
     for start in range(0, len(places), _STRIP):
         numbers = (places[start : start + _STRIP] + large).view(whole)
         numbers &= mask
-        found.append(np.flatnonzero(numbers == number) + start)
+        parts.append(np.flatnonzero(numbers == number) + start)
     return (
-        found[0] if len(found) == 1 else np.concatenate(found) if found else np.zeros(0, np.int64)
+        parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, np.int64)
     )

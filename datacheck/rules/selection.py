@@ -71,8 +71,8 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
         UsageError: the ``rules:`` block names an unknown rule or option, or an option has a wrong
             value.
     """
-    for where, said in rule_complaints(schema, rules):
-        msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
+    for where, complaint in rule_complaints(schema, rules):
+        msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {complaint}"
         raise UsageError(msg)
     every = variants(schema)
     return [_choose(every, rule, level) for _, rule in sorted(rules.items())]
@@ -89,8 +89,8 @@ def rule_complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Compl
             where = ("rules", code, name)
             if name not in rule.defaults:
                 near = suggestion(name, [*rule.defaults, "severity", "allow", "ignore", "reason"])
-                known = near or f"; known are {', '.join(rule.defaults) or 'none'}"
-                yield where, f"{rule.name} has no option {name!r}{known}"
+                hint = near or f"; known are {', '.join(rule.defaults) or 'none'}"
+                yield where, f"{rule.name} has no option {name!r}{hint}"
             elif _like(value, rule.defaults[name]) is _WRONG:
                 yield (
                     where,
@@ -133,13 +133,13 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
 def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
     """Return the options of a rule: its defaults, overridden by the schema."""
     given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
-    said = {
+    options = {
         name: _like(value, rule.defaults[name])
         for name, value in given.items()
         if name in rule.defaults
     }
     return dict(rule.defaults) | {
-        name: value for name, value in said.items() if value is not _WRONG
+        name: value for name, value in options.items() if value is not _WRONG
     }
 
 
@@ -242,16 +242,16 @@ def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measur
         Rules that do not apply yet count too: a range that is declared later is then judged without
         reading data.
     """
-    found = {
+    by_name = {
         m.name: m
         for choice in choices
         if choice.verdict is not Verdict.OFF
         for m in choice.rule.measures
     }
     return [
-        found[name]
-        for name in sorted(found)
-        if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)
+        by_name[name]
+        for name in sorted(by_name)
+        if DEPTHS.index(by_name[name].depth) <= DEPTHS.index(level)
     ]
 
 

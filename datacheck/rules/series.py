@@ -72,8 +72,8 @@ def states(schema: Schema) -> list[str]:
 
 def series(block: Block, names: Sequence[str]) -> list[Column]:
     """Return the fields' columns in the block that are rows of numbers over time."""
-    found = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
-    return [c for c in found if c.lengths is not None and c.values.ndim == 2]
+    columns = [block.fields[n] for n in names if n in block.fields and is_numeric(block.fields[n])]
+    return [c for c in columns if c.lengths is not None and c.values.ndim == 2]
 
 
 def steps(column: Column, fits: Array) -> tuple[Array, Array]:
@@ -102,8 +102,8 @@ def differences(values: Array, counts: Array) -> Array:
     """
     inner = np.ones(values.shape[1], bool)
     inner[(np.cumsum(counts) - counts)[counts > 0]] = False
-    found: Array = np.diff(values, axis=1, prepend=0.0)[:, inner]
-    return found
+    inner_steps: Array = np.diff(values, axis=1, prepend=0.0)[:, inner]
+    return inner_steps
 
 
 def moving(
@@ -169,8 +169,10 @@ def ends(moves: Array, count: Array) -> tuple[Array, Array]:
 
     A sample without motion has all steps before and 0 after.
     """
-    at = np.arange(len(moves)) - np.repeat(np.cumsum(count) - count, count)
+    step_index = np.arange(len(moves)) - np.repeat(np.cumsum(count) - count, count)
     most = np.repeat(count, count)
-    head = np.minimum(reduced(np.minimum, np.where(moves, at, most), count), count)
-    tail = np.minimum(reduced(np.minimum, np.where(moves, most - 1 - at, most), count), count)
+    head = np.minimum(reduced(np.minimum, np.where(moves, step_index, most), count), count)
+    tail = np.minimum(
+        reduced(np.minimum, np.where(moves, most - 1 - step_index, most), count), count
+    )
     return head, np.where(head == count, 0, tail)

@@ -83,12 +83,12 @@ def elements(
         if column is None:
             continue
         if kind == "text" and column.kind != "array":
-            found = _shingles(column)
+            batches = _shingles(column)
         elif kind == "points" and is_numeric(column):
-            found = _voxels(column, cells)
+            batches = _voxels(column, cells)
         else:
             continue
-        for owner, keys in found:
+        for owner, keys in batches:
             yield owner, mixed(keys ^ salt)
 
 
@@ -103,8 +103,11 @@ def _shingles(column: Column) -> Iterator[tuple[Array, Array]]:
         parts = [bytes(text).lower().decode("utf-8", "surrogatepass") for text in texts[start:stop]]
         codes = np.frombuffer("".join(parts).encode("utf-32-le", "surrogatepass"), np.uint32)
         owner = np.repeat(np.arange(start, stop), [len(part) for part in parts])
-        for at in range(0, len(codes) - _GRAM + 1, _PIECE):
-            yield _grams(codes[at : at + _PIECE + _GRAM - 1], owner[at : at + _PIECE + _GRAM - 1])
+        for offset in range(0, len(codes) - _GRAM + 1, _PIECE):
+            yield _grams(
+                codes[offset : offset + _PIECE + _GRAM - 1],
+                owner[offset : offset + _PIECE + _GRAM - 1],
+            )
         start = stop
 
 
@@ -112,8 +115,8 @@ def _grams(codes: Array, owner: Array) -> tuple[Array, Array]:
     count = len(codes) - _GRAM + 1
     wide = codes.astype(np.uint64)
     keys = np.zeros(count, np.uint64)
-    for place, odd in enumerate(_MULTIPLIERS):
-        keys += wide[place : place + count] * odd
+    for place, multiplier in enumerate(_MULTIPLIERS):
+        keys += wide[place : place + count] * multiplier
     whole = owner[:count] == owner[_GRAM - 1 :]
     return owner[:count][whole], keys[whole]
 
@@ -241,11 +244,11 @@ def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
         if not len(column.values):
             continue
         values = column.values.reshape(len(column.values), -1)
-        at = np.maximum(column.lengths - 1, 0)[:, None] * np.linspace(0, 1, STEPS)
-        low = np.floor(at).astype(np.int64)
+        positions = np.maximum(column.lengths - 1, 0)[:, None] * np.linspace(0, 1, STEPS)
+        low = np.floor(positions).astype(np.int64)
         first = np.minimum(column.starts[:, None] + low, len(values) - 1)
         second = np.minimum(first + (low + 1 < column.lengths[:, None]), len(values) - 1)
-        share = (at - low)[:, :, None]
+        share = (positions - low)[:, :, None]
         parts.append(values[first] * (1 - share) + values[second] * share)
     course = np.concatenate(parts, axis=2) if parts else np.zeros((len(block), STEPS, 1))
     course = course.astype(np.float64, copy=False)
@@ -365,7 +368,7 @@ def _numbers(width: int, most: int) -> int:
 
 
 def _likeliest(
-    bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Array], Array], least: float
+    bands: Iterator[tuple[Array, Array]], similarity: Callable[[Array, Array], Array], least: float
 ) -> Array:
     """Return the likeliest pairs that share a band.
 
@@ -386,7 +389,7 @@ def _likeliest(
             meet = np.flatnonzero(bucket[order[:-step]] == bucket[order[step:]])
             for start in range(0, len(meet), _CHUNK):
                 first, second = (order[meet[start : start + _CHUNK] + more] for more in (0, step))
-                value = alike(first, second)
+                value = similarity(first, second)
                 pairs = np.minimum(first, second) * count + np.maximum(first, second)
                 good = value >= least
                 best, likely = _kept(
@@ -417,9 +420,11 @@ def _cloud(column: Column) -> Array | None:
     keys, lengths = content_keys(column) or (np.zeros(0, np.uint64), None)
     if lengths is None:
         return None
-    total, odd = (_folded(ufunc, keys, lengths) for ufunc in (np.add, np.bitwise_xor))
+    sum_fold, xor_fold = (_folded(ufunc, keys, lengths) for ufunc in (np.add, np.bitwise_xor))
     return np.where(
-        lengths > 0, mixed(total ^ mixed(odd ^ mixed(lengths.astype(np.uint64)))), np.uint64(0)
+        lengths > 0,
+        mixed(sum_fold ^ mixed(xor_fold ^ mixed(lengths.astype(np.uint64)))),
+        np.uint64(0),
     )
 
 
@@ -456,18 +461,18 @@ def _chats(column: Column) -> Array:
 
 def _message_digests(turns: Turns) -> Array:
     """Return a digest of the messages of each chat."""
-    said = turns.said
-    assert said.lengths is not None
+    contents = turns.said
+    assert contents.lengths is not None
     words = digests64([word.encode("utf-8", "surrogatepass") for word in turns.words])
     place = np.arange(len(turns.roles)) - np.repeat(turns.starts, turns.counts)
-    keys = mixed(place.astype(np.uint64) + (said.lengths.astype(np.uint64) << np.uint64(32)))
+    keys = mixed(place.astype(np.uint64) + (contents.lengths.astype(np.uint64) << np.uint64(32)))
     keys = mixed(keys ^ words[turns.roles]) if len(words) else keys
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
     stops = np.cumsum(turns.counts)
-    sizes = np.concatenate([[0], np.cumsum(said.lengths)])
+    sizes = np.concatenate([[0], np.cumsum(contents.lengths)])
     begins = sizes[stops - turns.counts]
     ends = sizes[stops]
-    data = joined_bytes(said)
+    data = joined_bytes(contents)
     texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
     return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
 
@@ -513,11 +518,11 @@ def content(block: Block, schema: Schema) -> Columns:
         column = block.fields[name]
         if column.kind == "array" and not is_numeric(column):
             continue
-        found = _cloud(column) if name in clouds else None
-        if found is None:
+        digests = _cloud(column) if name in clouds else None
+        if digests is None:
             chat = column.kind == "json" and name in stored and stored[name].role == "chat"
-            found = _chats(column) if chat else _plain(column)
-        total = mixed(total ^ found ^ np.uint64(digest64(name.encode())))
+            digests = _chats(column) if chat else _plain(column)
+        total = mixed(total ^ digests ^ np.uint64(digest64(name.encode())))
         item = column.values.nbytes // max(1, len(column.values)) if column.kind == "array" else 1
         size += item * (1 if column.lengths is None else column.lengths)
     return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}

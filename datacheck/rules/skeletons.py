@@ -89,8 +89,8 @@ class Skeleton:
     def swap(self, a: str, b: str) -> tuple[int, ...]:
         """Return the joints with two fingers exchanged, except for the root."""
         places = list(range(self.joints))
-        for one, other in zip(self.chains[a][1:], self.chains[b][1:], strict=True):
-            places[one], places[other] = other, one
+        for joint, other_joint in zip(self.chains[a][1:], self.chains[b][1:], strict=True):
+            places[joint], places[other_joint] = other_joint, joint
         return tuple(places)
 
     @cached_property
@@ -169,25 +169,27 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
     if size == (3,):
         whole = column.lengths == joints
         rows = column.values[np.repeat(whole, column.lengths)]
-        found = {"pairs": _pair_distances(rows.reshape(-1, joints, 3), skeleton)}
+        quantities = {"pairs": _pair_distances(rows.reshape(-1, joints, 3), skeleton)}
     elif size == (joints, 3):
         whole = column.lengths > 0
         each = [_pair_distances(column[i], skeleton) for i in np.flatnonzero(whole).tolist()]
         empty = np.zeros((0, len(skeleton.pairs)))
-        found = {
-            "pairs": np.stack([np.median(one, axis=0) for one in each]) if each else empty,
-            "sway": np.stack([one.std(axis=0) for one in each]) if each else empty,
-            "strain": np.stack([_strain(one[:, :inner]) for one in each])
+        quantities = {
+            "pairs": np.stack([np.median(distances, axis=0) for distances in each])
+            if each
+            else empty,
+            "sway": np.stack([distances.std(axis=0) for distances in each]) if each else empty,
+            "strain": np.stack([_strain(distances[:, :inner]) for distances in each])
             if each
             else empty[:, :inner],
             "moments": column.lengths[whole],
         }
     else:
         return {}
-    found["bone"] = np.median(found["pairs"][:, :inner].astype(np.float32), axis=1).astype(
-        np.float64
-    )
-    return {name: _spread(values, whole) for name, values in found.items()}
+    quantities["bone"] = np.median(
+        quantities["pairs"][:, :inner].astype(np.float32), axis=1
+    ).astype(np.float64)
+    return {name: _spread(values, whole) for name, values in quantities.items()}
 
 
 def _pair_distances(skeletons: Array, skeleton: Skeleton) -> Array:
@@ -199,8 +201,8 @@ def _pair_distances(skeletons: Array, skeleton: Skeleton) -> Array:
 
 def _strain(lengths: Array) -> Array:
     """Return the largest deviation of each bone (steps, bones) from its median in any step."""
-    found: Array = np.abs(lengths - np.median(lengths, axis=0)).max(axis=0)
-    return found
+    deviations: Array = np.abs(lengths - np.median(lengths, axis=0)).max(axis=0)
+    return deviations
 
 
 def _spread(values: Array, whole: Array) -> Measured:

@@ -58,11 +58,11 @@ def blank(column: Column) -> Array:
 
 def _blank(column: Column) -> Array:
     lengths = np.zeros(0, np.int64) if column.lengths is None else column.lengths
-    found: Array = lengths == 0
-    firsts = column.values[column.starts[~found]]
-    doubtful = np.flatnonzero(~found)[(firsts <= ord(" ")) | np.isin(firsts, LEADS)]
-    found[doubtful] = [not text_at(column, i).strip() for i in doubtful.tolist()]
-    return found
+    is_blank: Array = lengths == 0
+    firsts = column.values[column.starts[~is_blank]]
+    doubtful = np.flatnonzero(~is_blank)[(firsts <= ord(" ")) | np.isin(firsts, LEADS)]
+    is_blank[doubtful] = [not text_at(column, i).strip() for i in doubtful.tolist()]
+    return is_blank
 
 
 def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
@@ -73,32 +73,32 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
     filled = stops > starts
     first = starts[filled]
     last = stops[filled] - 1
-    found = [first[space[first]], last[space[last]]]
+    hits = [first[space[first]], last[space[last]]]
     # Also across the border of two texts: both are then untidy at that edge anyway.
     pairs = space[1:] & space[:-1]
     if pairs.any():
-        found.append(np.flatnonzero(pairs) + 1)
+        hits.append(np.flatnonzero(pairs) + 1)
     if octets.min() < ord(" "):
-        found.append(np.flatnonzero(octets < ord(" ")))
-    return np.concatenate(found)
+        hits.append(np.flatnonzero(octets < ord(" ")))
+    return np.concatenate(hits)
 
 
 def _other_spaces(octets: Array, data: bytes) -> Array:
     """Return where white space begins that is not ASCII: int64."""
     if data.isascii():
         return np.zeros(0, np.int64)
-    found = []
+    hits = []
     for byte in _RARE_LEADS:
         begins = places(octets, data, byte)
         if len(begins):
             narrow, wide = (_code(octets, begins, size) for size in (2, 3))
-            found.append(begins[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
+            hits.append(begins[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
     last = octets == 0x80  # U+3000 ends in two of these; hardly any other character does
     pairs = last[2:] & last[1:-1]
     if pairs.any():
         begins = np.flatnonzero(pairs)
-        found.append(begins[_code(octets, begins, 3) == _IDEOGRAPHIC])
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+        hits.append(begins[_code(octets, begins, 3) == _IDEOGRAPHIC])
+    return np.concatenate(hits) if hits else np.zeros(0, np.int64)
 
 
 def _code(octets: Array, places: Array, size: int) -> Array:
@@ -122,13 +122,13 @@ def places(octets: Array, data: bytes, byte: int) -> Array:
         octets, data: the same bytes as an array and as an object.
         byte: the byte to find.
     """
-    found: list[int] = []
+    hits: list[int] = []
     sign = bytes([byte])
-    at = data.find(sign)
-    while at >= 0 and len(found) < _FEW:
-        found.append(at)
-        at = data.find(sign, at + 1)
-    return np.array(found, np.int64) if at < 0 else np.flatnonzero(octets == byte)
+    position = data.find(sign)
+    while position >= 0 and len(hits) < _FEW:
+        hits.append(position)
+        position = data.find(sign, position + 1)
+    return np.array(hits, np.int64) if position < 0 else np.flatnonzero(octets == byte)
 
 
 def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
@@ -145,18 +145,20 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
         per byte. `bytes.find` of a short needle takes several times as long in text that is not
         ASCII.
     """
-    found = []
-    held = dict.fromkeys(b"".join(needle[:3] for needle in needles), False)
-    held |= {byte: byte in data for byte in {needle[0] for needle in needles}}
-    held |= {byte: byte in data for needle in needles if held[needle[0]] for byte in needle[1:3]}
-    needles = [needle for needle in needles if all(held[byte] for byte in needle[:3])]
+    hits = []
+    occurring = dict.fromkeys(b"".join(needle[:3] for needle in needles), False)
+    occurring |= {byte: byte in data for byte in {needle[0] for needle in needles}}
+    occurring |= {
+        byte: byte in data for needle in needles if occurring[needle[0]] for byte in needle[1:3]
+    }
+    needles = [needle for needle in needles if all(occurring[byte] for byte in needle[:3])]
     for byte in sorted({needle[0] for needle in needles}):
         mine = [needle for needle in needles if needle[0] == byte]
         # One needle: no list of all places with its first byte.
         if len({needle[1:3] for needle in mine}) == 1:
             both = (octets[1:-1] == mine[0][1]) & (octets[2:] == mine[0][2])
             starts = np.flatnonzero(both) if both.any() else np.zeros(0, np.int64)
-            found.append(starts[octets[starts] == byte])
+            hits.append(starts[octets[starts] == byte])
             continue
         starts = places(octets, data, byte)
         starts = starts[: np.searchsorted(starts, len(octets) - 2)]
@@ -166,12 +168,12 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
         starts = starts[second[octets[starts + 1]]]
         starts = starts[third[octets[starts + 2]]]
         heads = {needle[:3] for needle in mine}
-        found.append(
-            starts[[data[at : at + 3] in heads for at in starts.tolist()]]
+        hits.append(
+            starts[[data[start : start + 3] in heads for start in starts.tolist()]]
             if len(starts)
             else starts
         )
-    return np.sort(np.concatenate(found)) if found else np.zeros(0, np.int64)
+    return np.sort(np.concatenate(hits)) if hits else np.zeros(0, np.int64)
 
 
 def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[bytes]) -> Array:
@@ -182,15 +184,15 @@ def needle_counts(octets: Array, data: bytes, stops: Array, needles: Sequence[by
         stops: where each text ends.
         needles: of three bytes or more.
     """
-    found = np.zeros((len(stops), len(needles)), np.int64)
+    counts = np.zeros((len(stops), len(needles)), np.int64)
     begins = beginning(octets, data, needles)
-    for at, owner in zip(
+    for begin, owner in zip(
         begins.tolist(), np.searchsorted(stops, begins, side="right").tolist(), strict=True
     ):
         for number, needle in enumerate(needles):
-            if data.startswith(needle, at, stops[owner]):
-                found[owner, number] += 1
-    return found
+            if data.startswith(needle, begin, stops[owner]):
+                counts[owner, number] += 1
+    return counts
 
 
 LETTERS = {  # column: name in messages
@@ -252,19 +254,19 @@ def scripts(column: Column, spec: FieldSpec) -> Columns:
     """
     if column.kind == "array" or column.lengths is None:
         return {}
-    found = character_counts(column, spec)
+    counts = character_counts(column, spec)
     size = len(column)
-    held = np.zeros(size, np.int32)
-    first = np.zeros(size, np.int32)
+    bits = np.zeros(size, np.int32)
+    main_script = np.zeros(size, np.int32)
     most = np.zeros(size, np.int32)
     for place, name in enumerate(SCRIPTS):
-        if name not in found:
+        if name not in counts:
             continue
-        held |= (found[name] > 0).astype(np.int32) << place
+        bits |= (counts[name] > 0).astype(np.int32) << place
         if name in LETTERS:
-            first[found[name] > most] = place + 1
-            np.maximum(most, found[name], out=most)
-    return {"scripts": held | first << BITS}
+            main_script[counts[name] > most] = place + 1
+            np.maximum(most, counts[name], out=most)
+    return {"scripts": bits | main_script << BITS}
 
 
 def character_counts(column: Column, spec: FieldSpec) -> dict[str, Array]:
@@ -299,8 +301,8 @@ def _json_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _json_texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _json_texts(item)
 
 
 def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
@@ -322,14 +324,14 @@ def _per_text(octets: Array, stops: Array) -> dict[str, Array]:
             bits[name][start // 8 : start // 8 + len(packed)] |= packed
     place = stops >> 6
     within = (1 << (stops & 63).astype(np.uint64)) - 1
-    found = {}
+    counts = {}
     for name, octets_ in bits.items():
         words = octets_.view("<u8")
         before = np.cumsum(np.bitwise_count(words), dtype=np.int64) - np.bitwise_count(words)
-        found[name] = np.diff(
+        counts[name] = np.diff(
             before[place] + np.bitwise_count(words[place] & within), prepend=0
         ).astype(np.int32)
-    return found
+    return counts
 
 
 def _begins(octets: Array, start: int) -> Iterator[tuple[str, Array]]:

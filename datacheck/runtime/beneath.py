@@ -81,8 +81,8 @@ def allocated_bytes(descriptor: int) -> int:
     if stat.S_ISDIR(status.st_mode):
         walked = os.fwalk(dir_fd=descriptor)
         return sum(_allocated_in(folder, name) for _, _, names, folder in walked for name in names)
-    missing = 512 * status.st_blocks < status.st_size
-    return status.st_size - (_holes(descriptor, status.st_size) if missing else 0)
+    has_holes = 512 * status.st_blocks < status.st_size
+    return status.st_size - (_holes(descriptor, status.st_size) if has_holes else 0)
 
 
 def _allocated_in(folder: int, name: str) -> int:
@@ -112,17 +112,17 @@ def _holes(descriptor: int, size: int, most: float = math.inf) -> int:
         A file system that cannot report holes counts as having none.
     """
     position = os.lseek(descriptor, 0, os.SEEK_CUR)
-    place = total = 0
+    data_start = total = 0
     try:
-        while total <= most and place < size:
-            hole = os.lseek(descriptor, place, os.SEEK_HOLE)
+        while total <= most and data_start < size:
+            hole = os.lseek(descriptor, data_start, os.SEEK_HOLE)
             try:
-                place = os.lseek(descriptor, hole, os.SEEK_DATA)
+                data_start = os.lseek(descriptor, hole, os.SEEK_DATA)
             except OSError as error:
                 if error.errno != errno.ENXIO:  # ENXIO: no data after the hole
                     raise
-                place = size
-            total += place - hole
+                data_start = size
+            total += data_start - hole
     except OSError as error:
         if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:
             raise
@@ -156,10 +156,10 @@ def _kernel() -> ctypes.CDLL | None:
         return None
     libc = ctypes.CDLL(None, use_errno=True)
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 0)
-    found = libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how))
-    if found < 0:
+    descriptor = libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how))
+    if descriptor < 0:
         return None
-    os.close(found)
+    os.close(descriptor)
     return libc
 
 
@@ -226,23 +226,23 @@ class ConfinedFolder:
         kernel = _kernel()
         if kernel is not None:
             resolve = _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS)
-            found, code = _openat2(kernel, self._descriptor, path, resolve)
-            if found >= 0:
-                return found
+            descriptor, code = _openat2(kernel, self._descriptor, path, resolve)
+            if descriptor >= 0:
+                return descriptor
             # EXDEV: the path leaves the folder, or passes an absolute link, which may lead back in
             if not (links and code == errno.EXDEV):
-                known = {
+                messages = {
                     errno.EXDEV: _OUTSIDE,
                     errno.ELOOP: os.strerror(code) if links else _LINKED,
                 }
-                raise OSError(code, known.get(code, os.strerror(code)))
+                raise OSError(code, messages.get(code, os.strerror(code)))
         inner = self._inner(path) if links else path
         if kernel is None:
             return self._walked(inner)
-        found, code = _openat2(kernel, self._descriptor, inner, _BENEATH | _NO_SYMLINKS)
-        if found < 0:
+        descriptor, code = _openat2(kernel, self._descriptor, inner, _BENEATH | _NO_SYMLINKS)
+        if descriptor < 0:
             raise OSError(code, os.strerror(code))
-        return found
+        return descriptor
 
     def _inner(self, path: str) -> str:
         """Resolve all links of a path; return it relative to the folder.
@@ -250,27 +250,29 @@ class ConfinedFolder:
         Raises:
             OSError: the path leads out of the folder.
         """
-        goal = os.path.realpath(f"{self.real}/{path}")
-        if goal != self.real and not goal.startswith(self.real.rstrip("/") + "/"):
+        resolved = os.path.realpath(f"{self.real}/{path}")
+        if resolved != self.real and not resolved.startswith(self.real.rstrip("/") + "/"):
             raise OSError(errno.EXDEV, _OUTSIDE)
-        return os.path.relpath(goal, self.real)
+        return os.path.relpath(resolved, self.real)
 
     def _walked(self, path: str) -> int:
         """Open a path folder by folder; a link put in the way meanwhile is an error."""
         parts = [part for part in path.split("/") if part not in {"", "."}]
         if ".." in parts or path.startswith("/"):
             raise OSError(errno.EXDEV, _OUTSIDE)
-        here = os.dup(self._descriptor)
+        descriptor = os.dup(self._descriptor)
         try:
             for part in parts[:-1]:
-                below = os.open(
-                    part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here
+                child = os.open(
+                    part,
+                    os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+                    dir_fd=descriptor,
                 )
-                os.close(here)
-                here = below
-            return os.open(parts[-1] if parts else ".", _READ | os.O_NOFOLLOW, dir_fd=here)
+                os.close(descriptor)
+                descriptor = child
+            return os.open(parts[-1] if parts else ".", _READ | os.O_NOFOLLOW, dir_fd=descriptor)
         finally:
-            os.close(here)
+            os.close(descriptor)
 
     def stat(self, path: str) -> os.stat_result:
         """Return the status of a regular file or a folder below this one.
@@ -468,38 +470,38 @@ def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple
     """Return (descriptor, 0), or (-1, errno)."""
     how = _OpenHow(_READ, 0, resolve)
     for _ in range(_TRIES):
-        found = kernel.syscall(
+        descriptor = kernel.syscall(
             _OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
         )
-        code = 0 if found >= 0 else ctypes.get_errno()
+        code = 0 if descriptor >= 0 else ctypes.get_errno()
         # EAGAIN: a concurrent rename while ".." is resolved, or a lease on the file
         if code not in {errno.EAGAIN, errno.EINTR}:
             break
     else:
         how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, resolve)
-        found = kernel.syscall(
+        descriptor = kernel.syscall(
             _OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
         )
-        code = 0 if found >= 0 else ctypes.get_errno()
-        if found >= 0:
-            found = _open_leased(found)
-    return found, code
+        code = 0 if descriptor >= 0 else ctypes.get_errno()
+        if descriptor >= 0:
+            descriptor = _open_leased(descriptor)
+    return descriptor, code
 
 
-def _open_leased(place: int) -> int:
+def _open_leased(descriptor: int) -> int:
     """Open a regular file that another program holds a lease on; wait until the lease is broken."""
     try:
-        if not stat.S_ISREG(os.fstat(place).st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, _NO_FILE)
-        return os.open(descriptor_path(place), _READ & ~os.O_NONBLOCK)
+        return os.open(descriptor_path(descriptor), _READ & ~os.O_NONBLOCK)
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def open_plain(folder: str | os.PathLike[str], path: str) -> int:
     """Return a descriptor of a file or folder below a folder, without following links below it."""
-    with ConfinedFolder(folder) as held:
-        return held.open_plain(path)
+    with ConfinedFolder(folder) as confined:
+        return confined.open_plain(path)
 
 
 def open_regular(path: str | os.PathLike[str], *, links: bool = True) -> int:
@@ -559,12 +561,12 @@ def _read(descriptor: int, limit: int) -> bytes:
         if size > limit:
             raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
         pieces = []
-        left = limit + 1
-        while left and (piece := os.read(descriptor, min(left, max(_PIECE, size + 1)))):
+        remaining = limit + 1
+        while remaining and (piece := os.read(descriptor, min(remaining, max(_PIECE, size + 1)))):
             pieces.append(piece)
-            left -= len(piece)
+            remaining -= len(piece)
             size = 0  # the file may have grown: read the rest in small pieces
-        if not left:
+        if not remaining:
             raise OSError(errno.EFBIG, f"more than {limit:,} bytes; at most {limit:,} are read")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
     finally:

@@ -85,10 +85,10 @@ def parse_json(data: bytes, values: int = VALUES) -> Any:
         ValueError: the text is not JSON, is nested too deep, or holds more than `values` values.
     """
     check_values(data, values)
-    said = orjson.loads(data)
+    value = orjson.loads(data)
     if data.count(b"[") + data.count(b"{") > DEPTH:
-        check_depth(said)
-    return said
+        check_depth(value)
+    return value
 
 
 def check_depth(said: Any) -> None:
@@ -119,8 +119,8 @@ def check_values(data: bytes, most: int = VALUES) -> None:
     Raises:
         ValueError: the text has more than `most` commas and opening brackets.
     """
-    if len(data) > most and (found := count_json(data)) > most:
-        msg = f"about {found:,} values; at most {most:,} are read"
+    if len(data) > most and (count := count_json(data)) > most:
+        msg = f"about {count:,} values; at most {most:,} are read"
         raise ValueError(msg)
 
 
@@ -140,10 +140,10 @@ def count_values(value: Any, most: int) -> int:
     count = 0
     waiting = [value]
     while waiting and count <= most:
-        some = waiting.pop()
-        some = some.values() if isinstance(some, dict) else some
-        count += len(some)
-        waiting += [each for each in some if isinstance(each, dict | list)]
+        container = waiting.pop()
+        container = container.values() if isinstance(container, dict) else container
+        count += len(container)
+        waiting += [element for element in container if isinstance(element, dict | list)]
     return count
 
 
@@ -242,14 +242,14 @@ def _check_directory(file: BinaryIO, size: int) -> None:
     end = tail[-22:]
     pointer = tail[-42:-22]
     large = tail[-98:-42]
-    found = (
+    sizes = (
         [struct.unpack_from("<I", end, 12)[0]]
         if end.startswith(b"PK\5\6") and len(end) == 22
         else []
     )
     if pointer.startswith(b"PK\6\7"):
-        found.append(struct.unpack_from("<Q", large, 40)[0] if len(large) == 56 else size)
-    if not found or max(found) > _DIRECTORY_BYTES:
+        sizes.append(struct.unpack_from("<Q", large, 40)[0] if len(large) == 56 else size)
+    if not sizes or max(sizes) > _DIRECTORY_BYTES:
         msg = "a list of members that datacheck does not write"
         raise ValueError(msg)
 
@@ -262,18 +262,18 @@ def _array(member: Any, size: int) -> Array:
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(
         member, max_header_size=_HEADER_BYTES
     )
-    left = size - member.tell()
+    remaining = size - member.tell()
     sound = dtype.kind in _KINDS and dtype.itemsize > 0 and min(shape, default=0) >= 0
-    if not sound or dtype.itemsize * prod(shape) != left:
-        msg = f"its header says {dtype.str} {shape}, and {left:,} bytes are there"
+    if not sound or dtype.itemsize * prod(shape) != remaining:
+        msg = f"its header says {dtype.str} {shape}, and {remaining:,} bytes are there"
         raise ValueError(msg)
-    flat = np.empty(left, np.uint8)
-    if member.readinto(flat) != left or member.read(1):
+    flat = np.empty(remaining, np.uint8)
+    if member.readinto(flat) != remaining or member.read(1):
         msg = "it ends too soon"
         raise ValueError(msg)
     array: Array = (
         flat.view(dtype).reshape(shape, order="F" if fortran else "C")
-        if left
+        if remaining
         else np.empty(shape, dtype)
     )
     return array

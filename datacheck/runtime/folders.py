@@ -95,11 +95,15 @@ def check_own(path: Path, instead: str) -> None:
     check_real(path, instead)
     try:
         owner = path.lstat().st_uid
-        above = path.parent.stat()
+        parent_status = path.parent.stat()
     except OSError:
         return
-    shared = stat.S_ISVTX | stat.S_IWOTH
-    if above.st_mode & shared == shared and owner not in {os.geteuid(), above.st_uid, 0}:
+    shared_bits = stat.S_ISVTX | stat.S_IWOTH
+    if parent_status.st_mode & shared_bits == shared_bits and owner not in {
+        os.geteuid(),
+        parent_status.st_uid,
+        0,
+    }:
         msg = (
             f"{path}: is user {owner}'s, in a folder where everybody may write. Remove it{instead}."
         )
@@ -126,11 +130,11 @@ def remove_tree(path: Path, ours: IsOurs | None = None, within: int | None = Non
     with (
         fsops.guarded(path),
         contextlib.suppress(FileNotFoundError),
-        contextlib.ExitStack() as held,
+        contextlib.ExitStack() as stack,
     ):
         if within is None:
             within = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            held.callback(os.close, within)
+            stack.callback(os.close, within)
         return _removed(path, within, ours, "", DEEPEST)
     return []
 
@@ -178,8 +182,8 @@ def _entries(descriptor: int) -> list[tuple[str, bool, bool]]:
     """Return (name, is a folder, is a regular file) for each entry of an open folder."""
     with os.scandir(descriptor) as entries:
         return [
-            (one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False))
-            for one in entries
+            (entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
+            for entry in entries
         ]
 
 
@@ -194,12 +198,12 @@ def _removed(path: Path, within: int, ours: IsOurs | None, name: str, deeper: in
         fsops.SYSTEM.unlink(path, within)
         return []
     try:
-        left = _emptied(path, descriptor, ours, f"{name}/" if name else "", deeper)
+        remaining = _emptied(path, descriptor, ours, f"{name}/" if name else "", deeper)
     finally:
         os.close(descriptor)
-    if not left:
+    if not remaining:
         fsops.SYSTEM.rmdir(path, within)
-    return left
+    return remaining
 
 
 def _emptied(
@@ -209,15 +213,15 @@ def _emptied(
         if ours is not None:
             return [path]
         raise OSError(errno.ELOOP, _TOO_DEEP)
-    left: list[Path] = []
+    remaining: list[Path] = []
     for name, folder, file in _entries(descriptor):
         if name == keep:
             continue
         with contextlib.suppress(FileNotFoundError):  # another process may delete the same tree
             if folder:
-                left += _removed(path / name, descriptor, ours, base + name, deeper - 1)
+                remaining += _removed(path / name, descriptor, ours, base + name, deeper - 1)
             elif ours is None or (file and ours(base + name)):
                 fsops.SYSTEM.unlink(path / name, descriptor)
             else:
-                left.append(path / name)
-    return left
+                remaining.append(path / name)
+    return remaining

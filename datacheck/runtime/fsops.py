@@ -240,13 +240,13 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
                     write_file(path, chain(_pieces(file, offset), [data]), sync=False)
             return
         view = memoryview(data)
-        at = offset
+        position = offset
         with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
             while len(view):
-                taken = SYSTEM.write_at(descriptor, view, at)
-                view, at = view[taken:], at + taken
-            if os.fstat(descriptor).st_size > at:
-                SYSTEM.truncate(descriptor, at)
+                written = SYSTEM.write_at(descriptor, view, position)
+                view, position = view[written:], position + written
+            if os.fstat(descriptor).st_size > position:
+                SYSTEM.truncate(descriptor, position)
             SYSTEM.chmod(path, mode & 0o555, descriptor)
 
 
@@ -367,8 +367,8 @@ def check_writable(path: Path, instead: str = "") -> None:
         StorageError: `path` or its first existing parent is not a writable folder.
     """
     check_name(path)
-    seen = ((place, _mode(place)) for place in (path, *path.absolute().parents))
-    place, mode = next((place, mode) for place, mode in seen if mode is not None)
+    modes = ((place, _mode(place)) for place in (path, *path.absolute().parents))
+    place, mode = next((place, mode) for place, mode in modes if mode is not None)
     if not stat.S_ISDIR(mode):
         what = "is a link that leads nowhere" if stat.S_ISLNK(mode) else "not a directory"
         msg = f"{place}: {what}. Choose another folder{instead}, or move it away."
@@ -400,12 +400,12 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
             thrown away.
     """
     check_name(path)
-    for left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(_TRIES)):
         try:
             with guarded(path):
                 return _make_missing(path, sync=sync)
         except StorageError as error:
-            if not left or not isinstance(error.__cause__, FileNotFoundError):
+            if not tries_left or not isinstance(error.__cause__, FileNotFoundError):
                 raise
     return None
 
@@ -536,13 +536,13 @@ def hold(path: Path, *, shared: bool) -> FileLock | None:
         raise
     except OSError as error:
         raise as_storage_error(error, path) from error
-    held = FileLock(descriptor)
+    lock = FileLock(descriptor)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
-        held.close()
+        lock.close()
         return None
     except OSError as error:
-        held.close()
+        lock.close()
         raise as_storage_error(error, path) from error
-    return held
+    return lock

@@ -192,9 +192,9 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     # one buffer for all reads: allocating fresh memory takes longer than the digest
     view = empty([min(size, READ_BYTES)], np.uint8).data
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        while size and (got := file.readinto(view[:size])):
-            hasher.update(view[:got])
-            size -= got
+        while size and (count := file.readinto(view[:size])):
+            hasher.update(view[:count])
+            size -= count
     return hasher
 
 

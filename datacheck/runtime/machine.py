@@ -46,12 +46,12 @@ def is_local(path: Path) -> bool:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return sys.platform != "linux"
-    here = os.path.realpath(path)
-    found = ("", "")
+    real_path = os.path.realpath(path)
+    mount = ("", "")
     for line in table.splitlines():
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
-        inside = here == point or here.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(found[0]):
-            found = (point, after.split()[0])
-    return found[1] in _LOCAL
+        contains = real_path == point or real_path.startswith(point.rstrip("/") + "/")
+        if contains and len(point) >= len(mount[0]):
+            mount = (point, after.split()[0])
+    return mount[1] in _LOCAL

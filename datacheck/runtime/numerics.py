@@ -56,19 +56,23 @@ def check_same(planned: Mapping[str, str]) -> None:
     Raises:
         StorageError: they differ; the message names the host and the differences.
     """
-    here = numeric_environment()
+    current = numeric_environment()
     versions = _versions()
-    differs = [name for name in sorted({*here, *planned}) if here.get(name) != planned.get(name)]
+    differs = [
+        name for name in sorted({*current, *planned}) if current.get(name) != planned.get(name)
+    ]
     if not differs:
         return
-    said = [f"{n} {here.get(n)} instead of {planned.get(n)}" for n in differs if n in versions]
-    said += (
+    details = [
+        f"{n} {current.get(n)} instead of {planned.get(n)}" for n in differs if n in versions
+    ]
+    details += (
         [f"other results of: {', '.join(n for n in differs if n not in versions)}"]
-        if not said
+        if not details
         else []
     )
     msg = (
-        f"the worker on {socket.gethostname()} ({sys.executable}) has {', '.join(said)}. It made "
+        f"the worker on {socket.gethostname()} ({sys.executable}) has {', '.join(details)}. It made "
         f"nothing, and nothing "
         "was published. Give all workers and this command the same environment, then run the same "
         "command again."
@@ -87,19 +91,23 @@ def _versions() -> dict[str, str]:
 
 @cache
 def _computed() -> dict[str, str]:
-    whole = (
+    integers = (
         np.arange(_COUNT, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(12345)
     ) % np.uint64(1 << 31)
-    values = whole.astype(np.float64) / 97 - 1e7
-    made = {"casts": _casts(whole, values), "sorts": _sorts(whole), "random words": _words()}
+    values = integers.astype(np.float64) / 97 - 1e7
+    results = {
+        "casts": _casts(integers, values),
+        "sorts": _sorts(integers),
+        "random words": _words(),
+    }
     for dtype in (np.float32, np.float64):
-        made |= {
-            f"{what} of {np.dtype(dtype).name}": array
-            for what, array in _sums(values.astype(dtype)).items()
+        results |= {
+            f"{name} of {np.dtype(dtype).name}": array
+            for name, array in _sums(values.astype(dtype)).items()
         }
     return {
-        what: digest_bytes(np.ascontiguousarray(array).view(np.uint8).data)
-        for what, array in made.items()
+        name: digest_bytes(np.ascontiguousarray(array).view(np.uint8).data)
+        for name, array in results.items()
     }
 
 
@@ -123,27 +131,27 @@ def _sums(values: Array) -> dict[str, Array]:
     }
 
 
-def _casts(whole: Array, values: Array) -> Array:
+def _casts(integers: Array, values: Array) -> Array:
     special = np.array([0, -0.0, 1e-310, 65519, 65520, 1e39, np.inf, -1.5, 2.5, 1 / 3])
-    several = np.concatenate([values, values / 1e9, special])
+    inputs = np.concatenate([values, values / 1e9, special])
     # Overflow to infinity is part of what is digested. `errstate`, because Python's warning filters
     # are not thread-safe.
     with np.errstate(all="ignore"):
-        made = [
-            several.astype(np.float16),
-            several.astype(np.float32),
-            np.rint(several).astype(np.float32),
+        parts = [
+            inputs.astype(np.float16),
+            inputs.astype(np.float32),
+            np.rint(inputs).astype(np.float32),
         ]
-    made += [
-        whole.astype(np.float32),
+    parts += [
+        integers.astype(np.float32),
         values.astype(np.int32),
         np.floor(values / 0.02).astype(np.int64),
     ]
-    return np.concatenate([array.view(np.uint8) for array in made])
+    return np.concatenate([array.view(np.uint8) for array in parts])
 
 
-def _sorts(whole: Array) -> Array:
-    ties = (whole % np.uint64(50)).astype(np.float32)
+def _sorts(integers: Array) -> Array:
+    ties = (integers % np.uint64(50)).astype(np.float32)
     return np.concatenate([np.argsort(ties, kind="stable"), np.lexsort((ties[::-1], ties))])
 
 

@@ -155,10 +155,10 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     if os.geteuid():
         return
     header = struct.pack("Ii", _CAPABILITIES, 0)
-    held = ctypes.create_string_buffer(24)
-    if libc.capget(header, held):
+    capabilities = ctypes.create_string_buffer(24)
+    if libc.capget(header, capabilities):
         _fail()
-    effective, permitted, *_ = struct.unpack("6I", held.raw)
+    effective, permitted, *_ = struct.unpack("6I", capabilities.raw)
     if libc.capset(header, struct.pack("6I", effective & _READS, permitted & _READS, 0, 0, 0, 0)):
         _fail()
 
@@ -411,9 +411,9 @@ def _has_seccomp() -> bool:
     if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES or sys.maxsize < 2**32:
         return False
     column, _ = _ARCHITECTURES[platform.machine()]
-    kept = struct.pack("I", _REFUSE)
+    action = struct.pack("I", _REFUSE)
     # SECCOMP_GET_ACTION_AVAIL: whether the kernel knows this action
-    return bool(_libc().syscall(_SECCOMP[column], 2, 0, kept) == 0)
+    return bool(_libc().syscall(_SECCOMP[column], 2, 0, action) == 0)
 
 
 def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
@@ -453,14 +453,14 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     """
     calls = [call[column] for call in _REFUSED_CALLS.values()]
     numbers = sorted(call for call in calls if call is not None and call >= 0)
-    no = _REFUSE | errno.EPERM
+    refusal = _REFUSE | errno.EPERM
     yield _instruction(_LOAD, 4)
     yield _instruction(_EQUAL, architecture, 1, 0)
-    yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, refusal)
     yield _instruction(_LOAD, 0)
     if column == 0:
         yield _instruction(_AT_LEAST, _X32, 0, 1)
-        yield _instruction(_RETURN, no)
+        yield _instruction(_RETURN, refusal)
     yield _instruction(_AT_LEAST, _NEWEST + 1, 0, 1)
     yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     yield _instruction(_EQUAL, _CLONE3[column], 0, 1)
@@ -468,7 +468,7 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     yield _instruction(_EQUAL, _CLONE[column], 0, 4)
     yield _instruction(_LOAD, 16)  # the lower half of the first argument
     yield _instruction(_ANY_BIT, _CLONE_THREAD, 1, 0)
-    yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, refusal)
     yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_EQUAL, _SENDTO[column], 0, 6)
     # The two halves of the fifth argument, an address. `send` passes a null pointer: allowed.
@@ -476,7 +476,7 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     yield _instruction(_EQUAL, 0, 0, 2)
     yield _instruction(_LOAD, 52)
     yield _instruction(_EQUAL, 0, 1, 0)
-    yield _instruction(_RETURN, no)
+    yield _instruction(_RETURN, refusal)
     yield _instruction(_RETURN, _ALLOW)
     for call, process in [
         *((call, os.getpid()) for call in _SIGNAL),
@@ -485,14 +485,14 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
         yield _instruction(_EQUAL, call[column], 0, 4)
         yield _instruction(_LOAD, 16)
         yield _instruction(_EQUAL, process, 1, 0)
-        yield _instruction(_RETURN, no)
+        yield _instruction(_RETURN, refusal)
         yield _instruction(_RETURN, _ALLOW)
     for call, argument, commands in _COMMANDS:
         yield _instruction(_EQUAL, call[column], 0, 2 + 2 * len(commands))
         yield _instruction(_LOAD, 16 + 8 * argument)  # its lower half
         for command in commands:
             yield _instruction(_EQUAL, command, 0, 1)
-            yield _instruction(_RETURN, no)
+            yield _instruction(_RETURN, refusal)
         yield _instruction(_RETURN, _ALLOW)
     if not writes:  # a child that writes must be able to truncate its files
         yield from _refuse_truncation(column)
@@ -504,7 +504,7 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
     yield _instruction(_RETURN, _REFUSE | errno.ENOTTY)
     for number in numbers:
         yield _instruction(_EQUAL, number, 0, 1)
-        yield _instruction(_RETURN, no)
+        yield _instruction(_RETURN, refusal)
     yield _instruction(_RETURN, _ALLOW)
 
 

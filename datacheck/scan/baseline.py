@@ -71,12 +71,14 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
         made: when, as text.
         reason: why the findings are accepted.
     """
-    known: dict[str, dict[str, set[str]]] = {}
+    accepted: dict[str, dict[str, set[str]]] = {}
     for finding in findings:
         if finding.severity is not Severity.INFO:
-            fields = known.setdefault(finding.code, {}).setdefault("+".join(finding.fields), set())
+            fields = accepted.setdefault(finding.code, {}).setdefault(
+                "+".join(finding.fields), set()
+            )
             fields.update(_digests(finding, table))
-    said = {
+    document = {
         "format": FORMAT,
         "schema": schema,
         "made": made,
@@ -84,10 +86,10 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
         "whole": True,
         "known": {
             code: {name: sorted(keys) for name, keys in sorted(f.items())}
-            for code, f in sorted(known.items())
+            for code, f in sorted(accepted.items())
         },
     }
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def _digests(finding: Finding, table: Table) -> list[str]:
@@ -110,24 +112,24 @@ def read(path: Path) -> Baseline:
     """
     try:
         data = read_file(path, BASELINE_BYTES)
-        said = parse_json(data, VALUES + len(data) // 16)
-        known = {
+        document = parse_json(data, VALUES + len(data) // 16)
+        accepted = {
             (str(code), str(name)): _texts(keys)
-            for code, fields in said["known"].items()
+            for code, fields in document["known"].items()
             for name, keys in fields.items()
         }
-        if said["format"] != FORMAT:
+        if document["format"] != FORMAT:
             msg = (
-                f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: "
+                f"{path}: its format is {document['format']!r}, known is {FORMAT!r}. Make it again: "
                 f"datacheck baseline RUN."
             )
             raise UsageError(msg)
         return Baseline(
             str(path),
-            str(said["schema"]),
-            known,
-            shortened(str(said.get("reason", "")), _REASON),
-            said.get("whole") is True,
+            str(document["schema"]),
+            accepted,
+            shortened(str(document.get("reason", "")), _REASON),
+            document.get("whole") is True,
         )
     except OSError as error:
         msg = (
@@ -168,12 +170,12 @@ def apply(baseline: Baseline, judged: RuleResults, table: Table) -> tuple[RuleRe
         for v in judged.verdicts
     ]
     samples = len({int(row) for finding in suppressed for row in finding.rows})
-    said = pluralize(len(suppressed), "finding") + (
+    counts = pluralize(len(suppressed), "finding") + (
         f" of {pluralize(samples, 'sample')}" if samples else ""
     )
-    told = [f"{said} known to the baseline {baseline.path}: not told again"]
+    notes = [f"{counts} known to the baseline {baseline.path}: not told again"]
     new = replace(judged, findings=findings, verdicts=verdicts, suppressed=suppressed)
-    return new, [*(told if suppressed else []), *_stale_entries(baseline, used)]
+    return new, [*(notes if suppressed else []), *_stale_entries(baseline, used)]
 
 
 def _split_finding(
@@ -199,8 +201,8 @@ def _split_finding(
     if not len(finding.rows) or not new.any():
         return None, replace(finding, suppressed=baseline.why)
     keys = [table.keys[int(row)] for row in finding.rows]
-    rest = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."
-    fresh = replace(_finding_subset(finding, keys, new), message=finding.message + rest)
+    note = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."
+    fresh = replace(_finding_subset(finding, keys, new), message=finding.message + note)
     return fresh, replace(_finding_subset(finding, keys, ~new), suppressed=baseline.why)
 
 
@@ -214,12 +216,12 @@ def _finding_subset(finding: Finding, keys: Sequence[str], mask: Array) -> Findi
 
 
 def _muted_verdict(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private
-    told = (
+    hidden_note = (
         f"{pluralize(hidden, 'failing sample')} known to the baseline"
         if hidden
         else "known to the baseline"
     )
-    why = "; ".join(part for part in (verdict.why, told) if part)
+    why = "; ".join(part for part in (verdict.why, hidden_note) if part)
     fails = verdict.verdict is Verdict.FAIL and not failing
     return replace(verdict, verdict=Verdict.PASS if fails else verdict.verdict, why=why)
 
@@ -228,15 +230,17 @@ def _stale_entries(baseline: Baseline, used: Mapping[tuple[str, str], Any]) -> I
     """Yield a sentence for the first 100 entries without a match, and one for the rest."""
     count = 0
     for slot, keys in sorted(baseline.known.items()):
-        gone = len(keys - used.get(slot, set()))
-        if not gone and slot in used:
+        stale = len(keys - used.get(slot, set()))
+        if not stale and slot in used:
             continue
         count += 1
         if count <= _TOLD:
-            what = f"{gone:,} of its {len(keys):,} samples and findings" if keys else "its entry"
+            subject = (
+                f"{stale:,} of its {len(keys):,} samples and findings" if keys else "its entry"
+            )
             code, fields = (shortened(text, _NAME) for text in slot)
-            who = f"{code} {fields or 'of whole samples'}"
-            yield f"DC005 baseline {baseline.path}: {who}: {what} no longer fail: make it again"
+            rule_fields = f"{code} {fields or 'of whole samples'}"
+            yield f"DC005 baseline {baseline.path}: {rule_fields}: {subject} no longer fail: make it again"
     if count > _TOLD:
         yield (
             f"DC005 baseline {baseline.path}: {count - _TOLD:,} more entries match no failing "

@@ -93,8 +93,8 @@ def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, di
     """
     if not items:
         return []
-    said, death = loader.run("probe", {"items": list(items), "rounds": _ROUNDS})
-    return [] if death is not None else [(index, digests) for index, digests in said["asked"]]
+    answer, death = loader.run("probe", {"items": list(items), "rounds": _ROUNDS})
+    return [] if death is not None else [(index, digests) for index, digests in answer["asked"]]
 
 
 def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
@@ -104,24 +104,24 @@ def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iter
         served: the first pass.
         answers: (index, digest) of the indices that were read again.
     """
-    known = served.digests[served.digests != 0]
-    if len(known) >= _LEAST_EQUAL and bool((known == known[0]).all()):
-        yield _dataset("constant", samples=len(known))
+    digests = served.digests[served.digests != 0]
+    if len(digests) >= _LEAST_EQUAL and bool((digests == digests[0]).all()):
+        yield _dataset("constant", samples=len(digests))
         return
-    others = set(known.tolist())
-    moved = [(i, d) for i, d in answers if d != served.digests[i] and d in others]
-    novel = [i for i, d in answers if d != served.digests[i] and d not in others]
+    distinct = set(digests.tolist())
+    moved = [(i, d) for i, d in answers if d != served.digests[i] and d in distinct]
+    novel = [i for i, d in answers if d != served.digests[i] and d not in distinct]
     if len(moved) >= 2 and len(moved) > len(novel):
         index, digest = moved[0]
-        other = int(np.flatnonzero(served.digests == np.uint64(digest))[0])
+        actual = int(np.flatnonzero(served.digests == np.uint64(digest))[0])
         yield _dataset(
             "index-ignored",
             asked=len(answers),
             moved=len(moved),
-            distinct=len(others),
-            samples=len(known),
+            distinct=len(distinct),
+            samples=len(digests),
             key=served.keys[index],
-            other=served.keys[other],
+            other=served.keys[actual],
         )
         return
     for index, passed_on in sorted(served.instead.items()):
@@ -132,15 +132,17 @@ def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iter
 
 def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
     """Yield a note where the first index past the end is served, recurses or hangs."""
-    said, death = loader.run("beyond", {"items": [loader.length]})
+    answer, death = loader.run("beyond", {"items": [loader.length]})
     if isinstance(death, Death):
         yield _dataset("beyond", length=loader.length, how=death.how.strip().splitlines()[-1])
-    elif said.get("kind") == "RecursionError":
+    elif answer.get("kind") == "RecursionError":
         yield _dataset("beyond", length=loader.length, how="RecursionError")
-    elif "digests" in said:
-        same = np.flatnonzero(served.digests == np.uint64(sample_digest(said["digests"])))
+    elif "digests" in answer:
+        matching = np.flatnonzero(served.digests == np.uint64(sample_digest(answer["digests"])))
         yield _dataset(
-            "beyond", length=loader.length, key=served.keys[int(same[0])] if len(same) else ""
+            "beyond",
+            length=loader.length,
+            key=served.keys[int(matching[0])] if len(matching) else "",
         )
 
 
@@ -148,7 +150,7 @@ def sample_digest(digests: Mapping[str, int]) -> int:
     """Return one digest of a whole sample, never 0."""
     return (
         digest64(
-            "".join(f"{name}\0{found:016x}\0" for name, found in sorted(digests.items())).encode()
+            "".join(f"{name}\0{digest:016x}\0" for name, digest in sorted(digests.items())).encode()
         )
         or 1
     )
@@ -179,18 +181,23 @@ def loader_failures(
     """
     verdicts = {v.code: v for v in files.report.verdicts}
     checked = {v.code: v.checked for v in judged.verdicts}
-    mine = np.array([not split or s == split for s in files.table.splits], dtype=bool)
-    there = _by_code(files.report.findings)
+    in_split = np.array([not split or s == split for s in files.table.splits], dtype=bool)
+    file_findings = _by_code(files.report.findings)
     for code, findings in sorted(_by_code(judged.findings).items()):
-        before = verdicts.get(code)
-        if before is None or not before.checked:
+        file_verdict = verdicts.get(code)
+        if file_verdict is None or not file_verdict.checked:
             continue
         rows = sorted({int(row) for finding in findings for row in finding.rows})
         failed = {
-            int(row) for finding in there.get(code, ()) for row in finding.rows if mine[int(row)]
+            int(row)
+            for finding in file_findings.get(code, ())
+            for row in finding.rows
+            if in_split[int(row)]
         }
-        of = min(before.checked, int((mine & (files.table.status == CHECKED)).sum()))
-        if not _clearly_larger(len(rows), checked[code], len(failed), of):
+        file_samples = min(
+            file_verdict.checked, int((in_split & (files.table.status == CHECKED)).sum())
+        )
+        if not _clearly_larger(len(rows), checked[code], len(failed), file_samples):
             continue
         about = {
             "kind": "made",
@@ -200,29 +207,31 @@ def loader_failures(
             "fields": sorted({name for f in findings for name in f.fields}),
             "severity": findings[0].severity.value,
             "failed": len(failed),
-            "of": of,
+            "of": file_samples,
         }
         for row in rows:
             yield Note(CONTRACT, keys[row], "", about=about)
 
 
 def _by_code(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
+    by_code: dict[str, list[Finding]] = {}
     for finding in findings:
         of_values = finding.code == "DC109" or finding.code[2] in "234567"
         if of_values and len(finding.rows) and finding.severity is not Severity.INFO:
-            found.setdefault(finding.code, []).append(finding)
-    return found
+            by_code.setdefault(finding.code, []).append(finding)
+    return by_code
 
 
-def _clearly_larger(failed: int, of: int, failed_before: int, of_before: int) -> bool:
+def _clearly_larger(failed: int, total: int, failed_before: int, total_before: int) -> bool:
     if not failed_before:
         return failed > 0
-    share = failed / max(1, of)
-    before = failed_before / max(1, of_before)
-    both = (failed + failed_before) / max(1, of + of_before)
-    error = (both * (1 - both) * (1 / max(1, of) + 1 / max(1, of_before))) ** 0.5
-    return share >= _CLEARLY_LARGER * before and share - before >= _STANDARD_ERRORS * error
+    share = failed / max(1, total)
+    share_before = failed_before / max(1, total_before)
+    pooled = (failed + failed_before) / max(1, total + total_before)
+    error = (pooled * (1 - pooled) * (1 / max(1, total) + 1 / max(1, total_before))) ** 0.5
+    return (
+        share >= _CLEARLY_LARGER * share_before and share - share_before >= _STANDARD_ERRORS * error
+    )
 
 
 def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tuple[list[Note], str]:
@@ -239,14 +248,14 @@ def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tup
     counts = _counts(files.table, split, schema)
     if any(length == count for _, _, count in counts):
         return [], ""
-    enough = [found for found in counts if found[2] > length]
-    where, unit, count = min(enough, key=lambda found: found[2]) if enough else ("", "", 0)
-    if not enough or count - length > _DROPPED_MOST * count:
-        said = ", ".join(f"{count:,} {unit}{where}" for where, unit, count in counts[:4])
+    larger = [candidate for candidate in counts if candidate[2] > length]
+    where, unit, count = min(larger, key=lambda candidate: candidate[2]) if larger else ("", "", 0)
+    if not larger or count - length > _DROPPED_MOST * count:
+        counts_text = ", ".join(f"{count:,} {unit}{where}" for where, unit, count in counts[:4])
         return (
             [],
             f"whether every sample of the files is served: the loader has {length:,}, the files "
-            f"{said}",
+            f"{counts_text}",
         )
     reasons = _reasons(files, split or where.removeprefix(" of "), schema)
     why = [words for words, number in reasons.items() if number == count - length]
@@ -256,21 +265,21 @@ def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tup
 def _counts(table: Table, split: str, schema: Schema) -> list[tuple[str, str, int]]:
     """Return (split in words, unit, number) of all counts that a loader may serve."""
     splits = Counter(table.splits)
-    wanted = [split] if split else [*sorted(name for name in splits if name), ""]
+    names = [split] if split else [*sorted(name for name in splits if name), ""]
     counts = [
-        (_of(name, splits), "samples", splits[name] if name else len(table)) for name in wanted
+        (_of(name, splits), "samples", splits[name] if name else len(table)) for name in names
     ]
     steps = _steps(table, schema)
     if schema.windows is None or steps is None:
         return counts
-    said = schema.windows
-    windows = Windows(said.length, said.stride, said.pad, said.short).counts(steps)
+    spec = schema.windows
+    windows = Windows(spec.length, spec.stride, spec.pad, spec.short).counts(steps)
     of_split = {
         name: np.array([s == name for s in table.splits]) if name else np.ones(len(table), bool)
-        for name in wanted
+        for name in names
     }
     return counts + [
-        (_of(name, splits), "windows", int(windows[of_split[name]].sum())) for name in wanted
+        (_of(name, splits), "windows", int(windows[of_split[name]].sum())) for name in names
     ]
 
 
@@ -282,33 +291,35 @@ def _steps(table: Table, schema: Schema) -> Array | None:
     """Return the steps of each sample, 0 where unknown: int64 (rows); None without such a field."""
     names = [name for name, spec in sorted(schema.stored.items()) if spec.ragged == "T"]
     for name in sorted(names, key=lambda name: schema.fields[name].role != "action"):
-        found = table.columns.get(f"{name}:dims")
-        if found is not None:
-            return np.where(found.present, found.values[:, 0], 0).astype(np.int64)
+        dims = table.columns.get(f"{name}:dims")
+        if dims is not None:
+            return np.where(dims.present, dims.values[:, 0], 0).astype(np.int64)
     return None
 
 
 def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
     """Return possible reasons for missing samples, and the number of samples that each affects."""
     table = files.table
-    mine = np.array(
+    in_split = np.array(
         [not split or split == "in all" or s == split for s in table.splits], dtype=bool
     )
     counts = {
-        "as many as cannot be read": int((mine & (table.status == UNREADABLE)).sum()),
-        "as many as the scan of the files calls unfit": int((mine & ~files.valid).sum()),
+        "as many as cannot be read": int((in_split & (table.status == UNREADABLE)).sum()),
+        "as many as the scan of the files calls unfit": int((in_split & ~files.valid).sum()),
     }
     steps = _steps(table, schema)
     if schema.windows is not None and steps is not None:
         short = (steps > 0) & (steps < schema.windows.length)
         counts[f"as many as are shorter than {schema.windows.length} steps"] = int(
-            (mine & short).sum()
+            (in_split & short).sum()
         )
-        said = schema.windows
-        padded = Windows(said.length, said.stride, said.pad, said.short).counts(steps[mine]).sum()
-        inside = Windows(said.length, said.stride).counts(steps[mine]).sum()
+        spec = schema.windows
+        padded = (
+            Windows(spec.length, spec.stride, spec.pad, spec.short).counts(steps[in_split]).sum()
+        )
+        inside = Windows(spec.length, spec.stride).counts(steps[in_split]).sum()
         words = (
-            f"as many as the windows that reach beyond the end of their episode (pad: {said.pad})"
+            f"as many as the windows that reach beyond the end of their episode (pad: {spec.pad})"
         )
         counts[words] = int(padded - inside)
     return {words: count for words, count in counts.items() if count}
@@ -361,10 +372,10 @@ def run_audit(
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
     began = time.time()
     root = Path.cwd() if audit.files is None else request.data
-    told = with_label_table(
+    resolved = with_label_table(
         with_stats(schema.placed((), root), root, request.roots)[0], root, request.roots
     )[0]
-    placed = served(told.for_split(audit.split))
+    placed = served(resolved.for_split(audit.split))
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     add_module_folders(request.paths)
@@ -374,39 +385,41 @@ def run_audit(
     place = run_dir.run_location(
         schema, Path(audit.factory), audit.split or "loader", {}, request.output
     )
-    seen = _FirstPass(placed, audit, request, choices, progress)
-    seen.read()
-    notes, unseen = _contract(seen, audit, files)
-    choices = _without_nondeterminism(choices, notes, seen)
-    judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
-    notes += [] if files is None else loader_failures(judged, seen.table.keys, files, audit.split)
+    first_pass = _FirstPass(placed, audit, request, choices, progress)
+    first_pass.read()
+    notes, unchecked = _contract(first_pass, audit, files)
+    choices = _without_nondeterminism(choices, notes, first_pass)
+    judged = judge(first_pass.table, placed, choices, notes, first_pass.crashes, reference)
+    notes += (
+        [] if files is None else loader_failures(judged, first_pass.table.keys, files, audit.split)
+    )
     if codes := _caused_rules(notes):
         choices = [_suppressed_by_contract(choice, codes) for choice in choices]
-        judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
+        judged = judge(first_pass.table, placed, choices, notes, first_pass.crashes, reference)
     judged = replace(judged, findings=[_with_loader_fix(finding) for finding in judged.findings])
     judged, silenced = (
-        (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
+        (judged, []) if baseline is None else apply_baseline(baseline, judged, first_pass.table)
     )
-    state = _state(audit, seen)
-    report = _report(schema, state, request, seen, judged, began, [*unseen, *silenced])
+    state = _state(audit, first_pass)
+    report = _report(schema, state, request, first_pass, judged, began, [*unchecked, *silenced])
     journal = run_dir.Journal(place, "")
     with journal.held():
         folder = publish(report, schema, judged, state, {}, place, journal)
     report = replace(report, folder=str(folder))
-    return ScanRun(report, seen.table, state.listing, judged.valid, judged.codes, schema)
+    return ScanRun(report, first_pass.table, state.listing, judged.valid, judged.codes, schema)
 
 
 # ------------------------------------------------------------------------------------------ rules
 
 
 def _without_nondeterminism(
-    choices: Sequence[Choice], notes: Sequence[Note], seen: _FirstPass
+    choices: Sequence[Choice], notes: Sequence[Note], first_pass: _FirstPass
 ) -> list[Choice]:
     """Return the choices; the rule on nondeterminism is skipped where it can tell nothing.
 
     That is so if no sample was read twice, or if the index does not decide which sample is served.
     """
-    why = "" if seen.probed_indices() else "no sample was read a second time"
+    why = "" if first_pass.probed_indices() else "no sample was read a second time"
     if any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes):
         why = f"{CONTRACT}: the index that is asked for is not the one that is served"
     return [
@@ -428,12 +441,12 @@ def _with_loader_fix(finding: Finding) -> Finding:
 def _caused_rules(notes: Sequence[Note]) -> set[str]:
     """Return the rules whose findings the loader causes; they do not judge its samples."""
     kinds = {note.about["kind"] for note in notes if note.code == CONTRACT}
-    made = {
+    caused = {
         note.about["rule"]
         for note in notes
         if note.code == CONTRACT and note.about["kind"] == "made"
     }
-    return made | ({_DUPLICATE} if "substituted" in kinds else set())
+    return caused | ({_DUPLICATE} if "substituted" in kinds else set())
 
 
 def _suppressed_by_contract(choice: Choice, codes: set[str]) -> Choice:
@@ -503,7 +516,7 @@ class _FirstPass:
             self.digests = np.zeros(self.length, np.uint64)
             self._compared = set(spread(self.length, self.audit.compared))
             self._tell(self.length)
-            tables = [self._rows(got) for got in blocks(self._parts(), self.audit.split)]
+            tables = [self._rows(block) for block in blocks(self._parts(), self.audit.split)]
         finally:
             loader.close()
         self.table = concatenate(tables)
@@ -524,15 +537,15 @@ class _FirstPass:
             return
         self.digests[index] = sample_digest(answer["digests"])
         if answer["instead"] is not None:
-            other, inner = answer["instead"]
-            self._instead[index] = other, inner
+            inner_index, inner = answer["instead"]
+            self._instead[index] = inner_index, inner
         if index in self._compared:
             self._fields[index] = answer["digests"]
 
-    def _rows(self, got: Block | Unread) -> Table:
-        if isinstance(got, Unread):
-            return unread_rows([got], self.audit.factory, self.audit.split)
-        return checked_rows(got, self._bench.measure(got))
+    def _rows(self, block: Block | Unread) -> Table:
+        if isinstance(block, Unread):
+            return unread_rows([block], self.audit.factory, self.audit.split)
+        return checked_rows(block, self._bench.measure(block))
 
     @property
     def crashes(self) -> list[dict[str, str]]:
@@ -549,17 +562,19 @@ class _FirstPass:
         """The results for every index."""
         keys = self._shaper.keys
         instead = {
-            index: f"item {other} of the dataset inside" if inner else keys[other]
-            for index, (other, inner) in self._instead.items()
+            index: f"item {inner_index} of the dataset inside" if inner else keys[inner_index]
+            for index, (inner_index, inner) in self._instead.items()
         }
         return ServedIndex(keys, self.digests, instead)
 
     def passes(self) -> DeterminismPasses:
         """Return the passes that test for determinism."""
-        first = FirstPassDigests(self._shaper.keys, self._fields)
+        first_digests = FirstPassDigests(self._shaper.keys, self._fields)
         self._tell.doing = "reading again"
         tell: Callable[[], None] = lambda: self._tell(self.length)  # noqa: E731
-        return DeterminismPasses(self.audit.factory, self.whole, self.request.limits, first, tell)
+        return DeterminismPasses(
+            self.audit.factory, self.whole, self.request.limits, first_digests, tell
+        )
 
     def probed_indices(self) -> list[int]:
         """Return the indices that are read several times."""
@@ -578,29 +593,29 @@ class _FirstPass:
 
 
 def _contract(
-    seen: _FirstPass, audit: Audit, files: ScanRun | None
+    first_pass: _FirstPass, audit: Audit, files: ScanRun | None
 ) -> tuple[list[Note], list[str]]:
     """Return the notes about determinism and contract, and sentences on what was not checked."""
-    unseen = list(seen.coverage_notes())
-    loader = Loader(audit.factory, seen.whole, seen.request.limits)
+    unchecked = list(first_pass.coverage_notes())
+    loader = Loader(audit.factory, first_pass.whole, first_pass.request.limits)
     try:
-        answers = probe_repeatedly(loader, seen.probed_indices())
+        answers = probe_repeatedly(loader, first_pass.probed_indices())
         notes = list(
             index_notes(
-                seen.served, [(index, sample_digest(digests)) for index, digests in answers]
+                first_pass.served, [(index, sample_digest(digests)) for index, digests in answers]
             )
         )
-        notes += past_end_notes(loader, seen.served)
+        notes += past_end_notes(loader, first_pass.served)
     finally:
         loader.close()
     if not any(note.about["kind"] in {"index-ignored", "constant"} for note in notes):
-        notes += seen.passes().notes(answers)
+        notes += first_pass.passes().notes(answers)
     if files is not None and audit.files is not None:
-        found, words = length_notes(seen.length, audit.split, files, audit.files)
-        notes += found
-        unseen += [words] if words else []
-        unseen += list(_file_finding_notes(files.report))
-    return [replace(note, split=audit.split) for note in notes], unseen
+        dropped, sentence = length_notes(first_pass.length, audit.split, files, audit.files)
+        notes += dropped
+        unchecked += [sentence] if sentence else []
+        unchecked += list(_file_finding_notes(files.report))
+    return [replace(note, split=audit.split) for note in notes], unchecked
 
 
 def _file_finding_notes(report: Report) -> Iterator[str]:
@@ -612,11 +627,16 @@ def _file_finding_notes(report: Report) -> Iterator[str]:
         )
 
 
-def _state(audit: Audit, seen: _FirstPass) -> PreviousRun:
+def _state(audit: Audit, first_pass: _FirstPass) -> PreviousRun:
     listing = Listing(Path(audit.factory), Entries.of([]))
-    undeclared = sorted(seen.undeclared)
+    undeclared = sorted(first_pass.undeclared)
     return PreviousRun(
-        listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths
+        listing,
+        "",
+        Slots([], [], {}),
+        first_pass.table,
+        undeclared=undeclared,
+        deaths=first_pass.deaths,
     )
 
 
@@ -624,14 +644,14 @@ def _report(
     schema: Schema,
     state: PreviousRun,
     request: Request,
-    seen: _FirstPass,
+    first_pass: _FirstPass,
     judged: RuleResults,
     began: float,
-    unseen: Sequence[str],
+    unchecked: Sequence[str],
 ) -> Report:
     facts = RunContext(schema, state.listing.root, state, began, 0, 0, _level(request))
     report = report_of(facts, request.command, request.fail_on, judged)
-    digest = digest_bytes(np.ascontiguousarray(seen.digests, dtype="<u8").tobytes())
-    dataset = report.dataset | {"digest": digest, "bytes": int(seen.table.nbytes.sum())}
+    digest = digest_bytes(np.ascontiguousarray(first_pass.digests, dtype="<u8").tobytes())
+    dataset = report.dataset | {"digest": digest, "bytes": int(first_pass.table.nbytes.sum())}
     run = report.run | named_reference(request.reference)
-    return replace(report, run=run, dataset=dataset, unchecked=[*unseen, *report.unchecked])
+    return replace(report, run=run, dataset=dataset, unchecked=[*unchecked, *report.unchecked])

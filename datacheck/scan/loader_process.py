@@ -94,12 +94,12 @@ class Loader(Child):
             UsageError: there is no such factory, it raises or dies, or it does not return a
                 map-style dataset.
         """
-        said, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
+        answer, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
         if death is not None:
             words = death.how.strip().splitlines()[-1]
             msg = f"--loader {self._said['factory']}: its dataset cannot be built: {words}"
             raise UsageError(msg)
-        self.length, self.torch = said["length"], said["torch"]
+        self.length, self.torch = answer["length"], answer["torch"]
 
 
 def read_all(loader: Loader) -> Iterator[Answer]:
@@ -115,13 +115,13 @@ def read_all(loader: Loader) -> Iterator[Answer]:
     while start < loader.length:
         items = list(range(start, min(start + size, loader.length)))
         outcome = run_task(loader, "read", {"items": items})
-        answers = {said["index"]: said for payload in outcome.payloads for said in payload}
+        answers = {answer["index"]: answer for payload in outcome.payloads for answer in payload}
         answers |= {death.item: _death_answer(death) for death in outcome.deaths}
         yield from (answers[index] for index in items)
         nbytes = sum(
             value_bytes(value)
-            for said in answers.values()
-            for value in said.get("values", {}).values()
+            for answer in answers.values()
+            for value in answer.get("values", {}).values()
         )
         start += size
         size = max(1, min(BATCH_SAMPLES, 4 * size, size * BATCH_BYTES // max(1, nbytes)))
@@ -180,12 +180,14 @@ class PieceBuilder:
         number = f"{index:012d}"
         if "error" in answer:
             self.keys.append(self._new(number))
-            last = str(answer["error"]).strip().splitlines()[-1]
-            where = f" ({answer['where']})" if answer["where"] else ""
+            last_line = str(answer["error"]).strip().splitlines()[-1]
+            error_place = f" ({answer['where']})" if answer["where"] else ""
             return Unread(
                 self.keys[-1],
                 "DC101",
-                f"datacheck failed on it: {last}" if "crash" in answer else last + where,
+                f"datacheck failed on it: {last_line}"
+                if "crash" in answer
+                else last_line + error_place,
             )
         try:
             fields = self._table if len(answer["values"]) == 1 else self._map
@@ -330,32 +332,32 @@ class DeterminismPasses:
         items = sorted(self._first.digests)
         if not items:
             return []
-        seen = self._run_pass(SECOND, items)
-        if isinstance(seen, Death):
+        answers = self._run_pass(SECOND, items)
+        if isinstance(answers, Death):
             # Without process ids, which differ in every run.
-            words = re.sub(r" ?\(pid\S*[^)]*\)", "", seen.how.strip().splitlines()[-1])
+            words = re.sub(r" ?\(pid\S*[^)]*\)", "", answers.how.strip().splitlines()[-1])
             return [self._note("died", set(), 0, {"error": words})]
-        changed = _differing(self._first.digests, _digests(seen))
-        for index, found in asked:
-            changed |= _differing(self._first.digests, {index: found})
+        changed = _differing(self._first.digests, _digests(answers))
+        for index, digests in asked:
+            changed |= _differing(self._first.digests, {index: digests})
         if not changed:
             return []
         tried = _spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
         notes = []
         for kind, (places, about) in self._causes(tried).items():
             # A cause that changes all tried samples is taken to change the others, too.
-            whole = {index for index, _ in places} >= set(tried)
-            alike = (
+            changes_all = {index for index, _ in places} >= set(tried)
+            affected = (
                 {(i, name) for i, name in changed if name in {n for _, n in places}}
-                if whole
+                if changes_all
                 else places
             )
-            notes.append(self._note(kind, alike or places, len(tried), about))
+            notes.append(self._note(kind, affected or places, len(tried), about))
         return notes or [self._note("unknown", changed, len(tried), {})]
 
     def _note(self, kind: str, places: Places, tried: int, about: Mapping[str, Any]) -> Note:
         indices = sorted({index for index, _ in places})
-        said = {
+        details = {
             "kind": kind,
             "fields": sorted({name for _, name in places}),
             "samples": len(indices),
@@ -365,29 +367,29 @@ class DeterminismPasses:
             **about,
         }
         return Note(
-            NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=said
+            NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=details
         )
 
     def _run_pass(
-        self, look: PassSettings, items: Sequence[int], keep: Sequence[int] = ()
+        self, settings: PassSettings, items: Sequence[int], keep: Sequence[int] = ()
     ) -> list[Answer] | Death:
         self._tell()
-        loader = Loader(self._factory, self._whole, self._limits, look.how)
+        loader = Loader(self._factory, self._whole, self._limits, settings.how)
         task = {
-            "items": list(items[::-1] if look.backwards else items),
+            "items": list(items[::-1] if settings.backwards else items),
             "keep": list(keep),
-            "reseed": look.reseed,
-            "twice": look.twice,
-            "workers": look.workers,
-            "start": look.start,
+            "reseed": settings.reseed,
+            "twice": settings.twice,
+            "workers": settings.workers,
+            "start": settings.start,
         }
         try:
-            said, death = loader.run("look", task)
+            answers, death = loader.run("look", task)
         except UsageError as error:  # although it could be built for the first pass
             return Death(None, str(error))
         finally:
             loader.close()
-        return said if death is None else death
+        return answers if death is None else death
 
     def _causes(self, items: Sequence[int]) -> dict[str, tuple[Places, dict[str, Any]]]:
         """Return the differences by factor: where, how large, and the global generators in use."""
@@ -395,29 +397,35 @@ class DeterminismPasses:
         if isinstance(base, Death):
             return {}
         expected = _digests(base)
-        drew = sorted({name for said in base for name in said.get("drew", ())})
-        found: dict[str, Places] = {}
-        apart: dict[str, dict[str, float]] = {}
-        for kind, look in _FACTOR_PASSES.items():
-            seen = self._run_pass(look, items, items[:_MOST_MEASURED])
-            if isinstance(seen, Death):
-                seen = []
-            found[kind], apart[kind] = _differing(expected, _digests(seen)), _difference(base, seen)
+        generators = sorted({name for answer in base for name in answer.get("drew", ())})
+        differences: dict[str, Places] = {}
+        distances: dict[str, dict[str, float]] = {}
+        for kind, settings in _FACTOR_PASSES.items():
+            answers = self._run_pass(settings, items, items[:_MOST_MEASURED])
+            if isinstance(answers, Death):
+                answers = []
+            differences[kind], distances[kind] = (
+                _differing(expected, _digests(answers)),
+                _difference(base, answers),
+            )
         causes: dict[str, tuple[Places, dict[str, Any]]] = {}
-        for kind, places in _attributed(found).items():
-            far = apart["fork" if kind == "workers" else kind]
+        for kind, places in _attributed(differences).items():
+            field_distances = distances["fork" if kind == "workers" else kind]
             names = {name for _, name in places}
             causes[kind] = (
                 places,
-                {"drew": drew, "difference": max(far.get(name, 0.0) for name in names)},
+                {
+                    "drew": generators,
+                    "difference": max(field_distances.get(name, 0.0) for name in names),
+                },
             )
         return causes
 
 
-def _attributed(found: dict[str, Places]) -> dict[str, Places]:
+def _attributed(differences: dict[str, Places]) -> dict[str, Places]:
     """Return the causes, without differences that follow from another cause."""
-    repeat = found["repeat"]
-    causes = {kind: places - repeat for kind, places in found.items()}
+    repeat = differences["repeat"]
+    causes = {kind: places - repeat for kind, places in differences.items()}
     causes["repeat"] = repeat
     # Differences that order makes, too, come from a generator or a cursor of the dataset's own; the
     # others come from reading itself.
@@ -429,40 +437,42 @@ def _attributed(found: dict[str, Places]) -> dict[str, Places]:
     return {kind: places for kind, places in causes.items() if places}
 
 
-def _digests(seen: Sequence[Answer]) -> dict[int, Mapping[str, int]]:
-    return {said["index"]: said.get("digests", {_RAISED: 0}) for said in seen}
+def _digests(answers: Sequence[Answer]) -> dict[int, Mapping[str, int]]:
+    return {answer["index"]: answer.get("digests", {_RAISED: 0}) for answer in answers}
 
 
 def _differing(
-    expected: Mapping[int, Mapping[str, int]], seen: Mapping[int, Mapping[str, int]]
+    expected: Mapping[int, Mapping[str, int]], actual: Mapping[int, Mapping[str, int]]
 ) -> Places:
     """Return index and field of every value that differs or is missing in one of the two."""
     return {
         (index, name)
-        for index, found in seen.items()
-        if (before := expected.get(index)) is not None and before != found
-        for name in before.keys() | found.keys()
-        if before.get(name) != found.get(name)
+        for index, digests in actual.items()
+        if (expected_digests := expected.get(index)) is not None and expected_digests != digests
+        for name in expected_digests.keys() | digests.keys()
+        if expected_digests.get(name) != digests.get(name)
     }
 
 
-def _difference(base: Sequence[Answer], seen: Sequence[Answer]) -> dict[str, float]:
+def _difference(base: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, float]:
     """Return the largest absolute difference of each numeric field, if its shape is the same."""
-    first = {said["index"]: said.get("values", {}) for said in base}
+    base_values = {answer["index"]: answer.get("values", {}) for answer in base}
     largest: dict[str, float] = {}
-    for said in seen:
-        before = first.get(said["index"], {})
-        for name, value in said.get("values", {}).items():
-            other = before.get(name)
+    for answer in answers:
+        expected = base_values.get(answer["index"], {})
+        for name, value in answer.get("values", {}).items():
+            expected_value = expected.get(name)
             if (
                 isinstance(value, np.ndarray)
-                and isinstance(other, np.ndarray)
-                and value.shape == other.shape
+                and isinstance(expected_value, np.ndarray)
+                and value.shape == expected_value.shape
             ):
                 with np.errstate(all="ignore"):
-                    apart = np.abs(value.astype(np.float64) - other.astype(np.float64))
-                far = float(apart[np.isfinite(apart)].max(initial=0.0))
-                largest[name] = max(largest.get(name, 0.0), far)
+                    deviations = np.abs(
+                        value.astype(np.float64) - expected_value.astype(np.float64)
+                    )
+                deviation = float(deviations[np.isfinite(deviations)].max(initial=0.0))
+                largest[name] = max(largest.get(name, 0.0), deviation)
     return largest
 
 

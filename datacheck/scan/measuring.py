@@ -139,9 +139,13 @@ class FileCutter:
             total, step = next((payload["cut"] for payload in payloads if "cut" in payload), (0, 0))
             starts = range(step, total, step) if step else ()
             file.parts = 1 + len(starts)
-            others = [replace(item, rows=(start, min(start + step, total))) for start in starts]
+            later_parts = [
+                replace(item, rows=(start, min(start + step, total))) for start in starts
+            ]
             self._told += (
-                _cut_series(others, self._series) if self._source.is_packed(item) else others
+                _cut_series(later_parts, self._series)
+                if self._source.is_packed(item)
+                else later_parts
             )
         if file.done == file.parts:
             del self._files[item.path, item.split]
@@ -165,10 +169,10 @@ def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
 
     Items come from the first part; the others add rows.
     """
-    said: Payload = {name: [] for name in _LISTS}
+    merged: Payload = {name: [] for name in _LISTS}
     for payload in file.payloads:
         for name in ("crashes", "undeclared", "deaths"):
-            said[name] += payload.get(name, [])
+            merged[name] += payload.get(name, [])
     if not file.parts or not all(
         _is_same_file(payload, path, file.seen) for payload in file.payloads
     ):
@@ -179,15 +183,15 @@ def _merged_payloads(path: str, split: str, file: _FileParts) -> list[Payload]:
             if key != path
         ]
         unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
-        return [said | {"table": unread_rows(unread, path, split).as_wire()}]
+        return [merged | {"table": unread_rows(unread, path, split).as_wire()}]
     if all(payload["items"] for payload in file.payloads):
-        said["items"] = file.payloads[0]["items"]
-    said["entries"] = _entries(path, file)
+        merged["items"] = file.payloads[0]["items"]
+    merged["entries"] = _entries(path, file)
     tables = _tables(path, file)
     if not tables:
         tables = [unread_rows([Unread(path, "DC101", "holds no line")], path, split).as_wire()]
     return [
-        said | {"table": tables[0]},
+        merged | {"table": tables[0]},
         *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:]),
     ]
 
@@ -213,18 +217,18 @@ def _tables(path: str, file: _FileParts) -> list[Any]:
         be read at all.
     """
     tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
-    dead = [table for table in tables if table["texts"]["keys"][0] == [path]]
-    if dead and file.of_rows:
-        return dead[:1]
-    return [table for table in tables if not any(table is other for other in dead[1:])]
+    unread_tables = [table for table in tables if table["texts"]["keys"][0] == [path]]
+    if unread_tables and file.of_rows:
+        return unread_tables[:1]
+    return [table for table in tables if not any(table is unread for unread in unread_tables[1:])]
 
 
-def _is_same_file(payload: Payload, path: str, seen: Entry | None) -> bool:
+def _is_same_file(payload: Payload, path: str, cut_entry: Entry | None) -> bool:
     """Tell whether a part was read from the same state of the file that was cut."""
     if payload.get("deaths"):
         return True  # datacheck's own code failed before it could look at the file
-    return seen is not None and any(
-        e[0] == path and tuple(e[1:5]) == seen[1:5] for e in payload["entries"]
+    return cut_entry is not None and any(
+        e[0] == path and tuple(e[1:5]) == cut_entry[1:5] for e in payload["entries"]
     )
 
 
@@ -320,9 +324,9 @@ def measure(
         KeyboardInterrupt: with a note that says what is kept.
         StorageError: a worker of a cluster does not see the data.
     """
-    before = listing.entries
-    same = Entries(before.paths, before.numbers.copy(), before.digests.copy())
-    done = MeasureResult(same, np.zeros(len(items), bool), BoundedTables(job.schema))
+    listed = listing.entries
+    entries = Entries(listed.paths, listed.numbers.copy(), listed.digests.copy())
+    done = MeasureResult(entries, np.zeros(len(items), bool), BoundedTables(job.schema))
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
 
@@ -340,7 +344,7 @@ def measure(
     # Absolute paths, because workers of a cluster run in other folders.
     places = {name: path.absolute() for name, path in job.roots.items()}
     # A source of its own, because other threads call it.
-    alike = partial(item_bytes, open_source(job.schema, job.root.absolute(), places))
+    content_key = partial(item_bytes, open_source(job.schema, job.root.absolute(), places))
     outcomes = ordered_map(
         _MEASURE,
         tasks,
@@ -348,7 +352,7 @@ def measure(
         scheduler=job.scheduler,
         limits=limits,
         sandbox=job.sandbox,
-        same=alike,
+        same=content_key,
         told=tell,
     )
     try:
@@ -356,16 +360,20 @@ def measure(
             for outcome in outcomes:
                 if job.scheduler is not None:
                     _check_visible(job, outcome, listing)
-                read = [Item.from_dict(said) for said in outcome.task["items"]]
-                whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
+                read_items = [Item.from_dict(record) for record in outcome.task["items"]]
+                complete = list(cuts.whole(read_items[0], list(_parts(job, source, outcome))))
                 samples += sum(
-                    _store_payloads(done, parts, listing, journal, items) for parts in whole
+                    _store_payloads(done, parts, listing, journal, items) for parts in complete
                 )
-                files += len(read) if read[0].whole else len(whole)
+                files += len(read_items) if read_items[0].whole else len(complete)
                 nbytes += sum(
-                    item.nbytes for item in read if item.whole or (item.rows is not None and whole)
+                    item.nbytes
+                    for item in read_items
+                    if item.whole or (item.rows is not None and complete)
                 )
-                nbytes += sum(item.part[1] - item.part[0] for item in read if item.part is not None)
+                nbytes += sum(
+                    item.part[1] - item.part[0] for item in read_items if item.part is not None
+                )
                 tell()
         for parts in cuts.rest():
             samples += _store_payloads(done, parts, listing, journal, items)
@@ -388,13 +396,13 @@ def item_bytes(source: Source, said: dict[str, Any]) -> Hashable:
         said: `Item.as_dict`.
     """
     item = Item.from_dict(said)
-    found = list[Hashable]()
+    identities = list[Hashable]()
     for path in source.files(item):
         entry = stat_entry(source.root, path, source.roots)
-        form = format_of(path)
+        file_format = format_of(path)
         # A file that cannot be seen is equal to no other: its path stands for it.
-        found.append((form and form.name, path if entry is None else entry[1:5]))
-    return item.split, item.part, item.rows, tuple(found)
+        identities.append((file_format and file_format.name, path if entry is None else entry[1:5]))
+    return item.split, item.part, item.rows, tuple(identities)
 
 
 def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
@@ -406,11 +414,15 @@ def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
         StorageError: the file is missing there, or is another one.
     """
     for part in outcome.payloads:
-        seen = {said[0] for said in part["entries"]}
-        for file in (file for *_, files in part["items"] for file in files if file not in seen):
+        visible = {record[0] for record in part["entries"]}
+        for file in (file for *_, files in part["items"] for file in files if file not in visible):
             place = listing.entries.find(file)
-            here = stat_entry(job.root, file, job.roots)
-            if place >= 0 and here is not None and here[1:3] == listing.entries[place][1:3]:
+            local_entry = stat_entry(job.root, file, job.roots)
+            if (
+                place >= 0
+                and local_entry is not None
+                and local_entry[1:3] == listing.entries[place][1:3]
+            ):
                 msg = (
                     f"{(job.root / file).absolute()}: is there, but not on {part['host']}, or "
                     f"another one. "
@@ -484,12 +496,12 @@ def _without_tokenizer(schema: Schema) -> dict[str, Any]:
     return {"schema": schema.model_copy(update={"tokenizer": less}).as_dict()}
 
 
-def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
-    if asked is None:
+def _workers(requested: int | None, nbytes: int, items: int, tasks: int) -> int:
+    if requested is None:
         # Small data are done before a cluster has started.
         small = nbytes < SMALL_BYTES and items < SMALL_ITEMS
-        asked = 1 if small else usable_cpus()
-    return max(1, min(asked, tasks))
+        requested = 1 if small else usable_cpus()
+    return max(1, min(requested, tasks))
 
 
 def _parts(job: ScanJob, source: Source, outcome: TaskResult) -> Iterator[dict[str, Any]]:
@@ -527,8 +539,8 @@ def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[list[Any]]:
 
     Reading the files here could take as long as it did in the child.
     """
-    found = (stat_entry(job.root, file, job.roots) for file in files)
-    return [list(entry._replace(digest=NOT_WHOLE)) for entry in found if entry is not None]
+    entries = (stat_entry(job.root, file, job.roots) for file in files)
+    return [list(entry._replace(digest=NOT_WHOLE)) for entry in entries if entry is not None]
 
 
 def _store_payloads(
@@ -545,8 +557,8 @@ def _store_payloads(
     part = parts[0]
     entries = listing.entries
     if part["items"]:
-        journal.add(part, [more["table"] for more in parts[1:]])
-    tables = [Table.from_wire(one["table"]) for one in parts]
+        journal.add(part, [payload["table"] for payload in parts[1:]])
+    tables = [Table.from_wire(task_part["table"]) for task_part in parts]
     for table in tables:
         share_keys(table, listing)
         done.rows.add(table)
@@ -554,13 +566,13 @@ def _store_payloads(
         place = _place(items, (path, split))
         done.done[place] = True
         if len(files) > 1:
-            where = [(file, entries.find(file)) for file in files]
+            file_places = [(file, entries.find(file)) for file in files]
             done.companions[place] = tuple(
-                entries.paths[i] if i >= 0 else file for file, i in where
+                entries.paths[i] if i >= 0 else file for file, i in file_places
             )
-    for said in part["entries"]:
-        entry = Entry(*said)
-        place = entries.find(said[0])
+    for record in part["entries"]:
+        entry = Entry(*record)
+        place = entries.find(record[0])
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = encoded_digest(entry.digest)

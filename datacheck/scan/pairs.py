@@ -76,9 +76,9 @@ class CachedSecondRead:
         keys = [rows.table.keys[i] for i in rows.index[pairs].reshape(-1).tolist()]
         question = digest_value([rule.code, case.name, split, options, schema, keys])
         if question not in self.answers:
-            found = self._known.get(question)
+            cached = self._known.get(question)
             self.answers[question] = (
-                self._read(rule, case, split, rows, pairs) if found is None else found
+                self._read(rule, case, split, rows, pairs) if cached is None else cached
             )
         return self.answers[question]
 
@@ -122,15 +122,15 @@ class Rereader:
             "options": dict(case.options),
         }
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
-        asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
-        workers = max(1, min(asked, len(tasks)))
-        how: dict[str, Any] = {
+        wanted_workers = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
+        workers = max(1, min(wanted_workers, len(tasks)))
+        options: dict[str, Any] = {
             "scheduler": job.scheduler,
             "limits": job.limits,
             "sandbox": job.sandbox,
             "told": self._told,
         }
-        outcomes = ordered_map(_COMPARE, tasks, workers=workers, **how)
+        outcomes = ordered_map(_COMPARE, tasks, workers=workers, **options)
         with closing(outcomes):  # type: ignore[type-var]
             return value_columns(len(pairs), _pair_values(outcomes))
 
@@ -142,21 +142,21 @@ class Rereader:
             tuple((table.files[int(i)], table.splits[int(i)]) for i in pair) for pair in places
         ]
         batch: list[dict[str, Any]] = []
-        held: set[int] = set()
+        batch_rows: set[int] = set()
         size = 0
         for number in sorted(range(len(pairs)), key=lambda n: (slots[n], n)):
             if any(slot not in self._items for slot in slots[number]):
                 continue
-            fresh = {int(i) for i in places[number]} - held
-            weight = sum(int(table.nbytes[i]) for i in fresh)
+            new_rows = {int(i) for i in places[number]} - batch_rows
+            weight = sum(int(table.nbytes[i]) for i in new_rows)
             if batch and size + weight > TASK_BYTES:
                 yield batch
                 batch = []
-                held = set()
+                batch_rows = set()
                 size = 0
-                fresh = {int(i) for i in places[number]}
-                weight = sum(int(table.nbytes[i]) for i in fresh)
-            held |= fresh
+                new_rows = {int(i) for i in places[number]}
+                weight = sum(int(table.nbytes[i]) for i in new_rows)
+            batch_rows |= new_rows
             size += weight
             sides = [
                 replace(self._items[slot], keys=(table.keys[int(i)],)).as_dict()
@@ -214,9 +214,9 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     samples: dict[tuple[Slot, str], Sample] = {}
     for place, item in _items_of_pairs(task["items"]):
         beat(place)
-        for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
-            if not isinstance(got, Unread):
-                samples |= {((item.path, item.split), sample.key): sample for sample in got}
+        for block in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
+            if not isinstance(block, Unread):
+                samples |= {((item.path, item.split), sample.key): sample for sample in block}
     values: list[tuple[int, dict[str, float]]] = []
     for place, pair in enumerate(task["items"]):
         beat(place)
@@ -226,25 +226,25 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         if sides[0] is None or sides[1] is None:
             continue
         try:
-            told = rule.compare(sides[0], sides[1], case)
+            differences = rule.compare(sides[0], sides[1], case)
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001  the rule's crash verdict
             return {"values": [], "crash": traceback.format_exc()}
-        values.append((pair["number"], {name: float(value) for name, value in told.items()}))
+        values.append((pair["number"], {name: float(value) for name, value in differences.items()}))
     return {"values": values, "crash": ""}
 
 
 def _items_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
     """Yield each file once, with all of its requested keys, and the first pair that needs it."""
-    first: dict[Slot, int] = {}
+    first_pair: dict[Slot, int] = {}
     items: dict[Slot, dict[str, Any]] = {}
     keys: dict[Slot, set[str]] = {}
     for place, pair in enumerate(pairs):
         for side in pair["sides"]:
             slot = (side["path"], side["split"])
-            first.setdefault(slot, place)
+            first_pair.setdefault(slot, place)
             items.setdefault(slot, side)
             keys.setdefault(slot, set()).update(side["keys"])
-    for slot, place in first.items():
+    for slot, place in first_pair.items():
         yield place, Item.from_dict(items[slot] | {"keys": sorted(keys[slot])})

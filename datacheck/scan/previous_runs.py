@@ -157,32 +157,35 @@ def state_bytes(past: PreviousRun) -> memoryview:
         "whole": past.whole,
         "crashes": list(past.crashes),
         "deaths": list(past.deaths),
-        "pairs": {asked: sorted(found) for asked, found in sorted(past.pairs.items())},
+        "pairs": {question: sorted(columns) for question, columns in sorted(past.pairs.items())},
     }
-    known = dict(zip(entries.paths, range(len(entries)), strict=True))
+    file_index = dict(zip(entries.paths, range(len(entries)), strict=True))
     several = sorted(items.companions)
     arrays: dict[str, Any] = {
         "head": np.frombuffer(orjson.dumps(head), np.uint8),
         "paths": np.frombuffer("\0".join(entries.paths).encode(), np.uint8),
         "numbers": entries.numbers,
         "digests": entries.digests,
-        "items": np.array([known[path] for path in items.paths], np.int32),
+        "items": np.array([file_index[path] for path in items.paths], np.int32),
         "splits": items.splits.rows,
         "several": np.array(several, np.int32),
         "counts": np.array([len(items.companions[place]) for place in several], np.int32),
         "files": np.array(
-            [known[file] for place in several for file in items.companions[place]], np.int32
+            [file_index[file] for place in several for file in items.companions[place]], np.int32
         ),
-        "unclaimed": np.array([known[path] for path in past.unclaimed], np.int32),
+        "unclaimed": np.array([file_index[path] for path in past.unclaimed], np.int32),
     }
     marks = {
-        path: some for path, some in sorted(listing.marks.items()) if len(some) and path in known
+        path: file_marks
+        for path, file_marks in sorted(listing.marks.items())
+        if len(file_marks) and path in file_index
     }
-    arrays["marked"] = np.array([known[path] for path in marks], np.int32)
-    arrays |= {f"marks/{number}": some for number, some in enumerate(marks.values())}
-    for asked, found in past.pairs.items():
+    arrays["marked"] = np.array([file_index[path] for path in marks], np.int32)
+    arrays |= {f"marks/{number}": file_marks for number, file_marks in enumerate(marks.values())}
+    for question, columns in past.pairs.items():
         arrays |= {
-            f"pairs/{asked}/{number}": found[name] for number, name in enumerate(sorted(found))
+            f"pairs/{question}/{number}": columns[name]
+            for number, name in enumerate(sorted(columns))
         }
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
@@ -217,8 +220,10 @@ def read_state(folder: Path) -> PreviousRun:
         )
         unclaimed = _places(arrays, "unclaimed", len(entries))
         pairs = {
-            asked: {name: arrays[f"pairs/{asked}/{number}"] for number, name in enumerate(found)}
-            for asked, found in head["pairs"].items()
+            question: {
+                name: arrays[f"pairs/{question}/{number}"] for number, name in enumerate(names)
+            }
+            for question, names in head["pairs"].items()
         }
         return PreviousRun(
             listing=listing,
@@ -228,7 +233,7 @@ def read_state(folder: Path) -> PreviousRun:
             undeclared=head["undeclared"],
             when=read_started(folder),
             measured=head["measured"],
-            notes=[Note(*said) for said in head["notes"]],
+            notes=[Note(*fields) for fields in head["notes"]],
             compared=head["compared"],
             unclaimed=[entries.paths[i] for i in unclaimed.tolist()],
             whole=head["whole"],
@@ -273,21 +278,23 @@ def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
     Raises:
         ValueError: the positions cannot be line starts of these files.
     """
-    found = {}
+    by_path = {}
     for number, place in enumerate(
         _places(arrays, "marked", len(entries)).tolist() if "marked" in arrays else ()
     ):
-        marks = found[entries.paths[place]] = arrays[f"marks/{number}"]
-        sound = marks.dtype == np.int64 and marks.ndim == 2 and marks.shape[1] == 2 and len(marks)
+        marks = by_path[entries.paths[place]] = arrays[f"marks/{number}"]
+        well_formed = (
+            marks.dtype == np.int64 and marks.ndim == 2 and marks.shape[1] == 2 and len(marks)
+        )
         if (
-            not sound
+            not well_formed
             or marks.min() <= 0
             or (np.diff(marks, axis=0) <= 0).any()
             or marks[-1, 0] > entries.sizes[place]
         ):
             msg = f"{LISTING} is damaged: no lines begin at the bytes that it says"
             raise ValueError(msg)
-    return found
+    return by_path
 
 
 def _places(arrays: Arrays, name: str, most: int) -> Array:
@@ -296,15 +303,15 @@ def _places(arrays: Arrays, name: str, most: int) -> Array:
     Raises:
         ValueError: it holds other values.
     """
-    found = arrays[name]
+    places = arrays[name]
     if (
-        found.dtype != np.int32
-        or found.ndim != 1
-        or (len(found) and not 0 <= found.min() <= found.max() < most)
+        places.dtype != np.int32
+        or places.ndim != 1
+        or (len(places) and not 0 <= places.min() <= places.max() < most)
     ):
         msg = f"{LISTING} is damaged: {name!r} holds other than whole numbers below {most:,}"
         raise ValueError(msg)
-    return found
+    return places
 
 
 def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots:
@@ -321,9 +328,9 @@ def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots
     if len(words) != len(items) or len(counts) != len(several) or counts.sum() != len(files):
         msg = f"{LISTING} is damaged: its items, splits and files are not as many"
         raise ValueError(msg)
-    rest = iter(files.tolist())
+    file_numbers = iter(files.tolist())
     companions = {
-        place: tuple(paths[next(rest)] for _ in range(count))
+        place: tuple(paths[next(file_numbers)] for _ in range(count))
         for place, count in zip(several.tolist(), counts.tolist(), strict=True)
     }
     return Slots([paths[i] for i in items.tolist()], Texts(splits, words), companions)
@@ -362,22 +369,24 @@ def measured(
         Versions; the settings that decide which files are read; then per variant of the schema how
         its fields are read, and the settings of each measurement.
     """
-    said = schema.as_dict()
+    schema_json = schema.as_dict()
     versions = {
         "version": __version__,
         "table": _TABLE_VERSION,
         "formats": {name: list(kind.suffixes) for name, kind in sorted(formats().items())},
     }
     every = variants(schema)
-    alike = level != "structure" and all(
+    depth_independent = level != "structure" and all(
         v.stored and ANY not in v.fields and not pixels(v) for v in every
     )
-    files = {key: said.get(key) for key in ("samples", "near_names", "columns", "attrs", "splits")}
+    files = {
+        key: schema_json.get(key) for key in ("samples", "near_names", "columns", "attrs", "splits")
+    }
     if schema.reads_unlisted:
         files["fields that the schema does not list"] = True
     parts: list[Any] = [
         versions,
-        files | {"when": sorted(schema.when), "level": "" if alike else level},
+        files | {"when": sorted(schema.when), "level": "" if depth_independent else level},
     ]
     for variant in every:
         fields = {
@@ -444,41 +453,41 @@ def reuse_rows(
         A companion that has come or gone since is a change. Samples that were skipped (a library
         was missing) are read again.
     """
-    kept = ReusedRows(listing, np.zeros(len(items), bool))
+    reused = ReusedRows(listing, np.zeros(len(items), bool))
     for past in pasts:
         digests = carried_digests(listing, past.listing)
-        known = digests != b""
+        digest_known = digests != b""
         places = {path: listing.entries.find(path) for path in past.listing.marks}
         marks = {
             path: past.listing.marks[path]
             for path, place in places.items()
-            if place >= 0 and known[place]
+            if place >= 0 and digest_known[place]
         }
-        kept.listing = replace(kept.listing, marks=marks | dict(kept.listing.marks))
-        kept.listing = kept.listing.with_digests(
-            np.where(known, digests, kept.listing.entries.digests)
+        reused.listing = replace(reused.listing, marks=marks | dict(reused.listing.marks))
+        reused.listing = reused.listing.with_digests(
+            np.where(digest_known, digests, reused.listing.entries.digests)
         )
         if past.key != key:
             continue
-        mine: set[Slot] = set()
+        reused_slots: set[Slot] = set()
         skipped = _skipped(past.table)
         for place, item in enumerate(items):
             slot = item.path, item.split
-            if kept.done[place] or slot in skipped or (before := past.items.get(slot)) is None:
+            if reused.done[place] or slot in skipped or (before := past.items.get(slot)) is None:
                 continue
             files = files_of(item)
-            where = [listing.entries.find(file) for file in files]
-            if files == list(before) and min(where) >= 0 and known[where].all():
-                kept.done[place] = True
-                mine.add(slot)
+            file_places = [listing.entries.find(file) for file in files]
+            if files == list(before) and min(file_places) >= 0 and digest_known[file_places].all():
+                reused.done[place] = True
+                reused_slots.add(slot)
                 if len(files) > 1:
-                    kept.companions[place] = tuple(listing.entries.paths[i] for i in where)
-        if mine:
-            kept.partly |= len(mine) < len(past.items)
-            kept.undeclared.update(past.undeclared)
-            kept.tables.append(_rows_of(past.table, mine))
-            share_keys(kept.tables[-1], listing)
-    return kept
+                    reused.companions[place] = tuple(listing.entries.paths[i] for i in file_places)
+        if reused_slots:
+            reused.partly |= len(reused_slots) < len(past.items)
+            reused.undeclared.update(past.undeclared)
+            reused.tables.append(_rows_of(past.table, reused_slots))
+            share_keys(reused.tables[-1], listing)
+    return reused
 
 
 def _skipped(table: Table) -> set[Slot]:
@@ -511,11 +520,11 @@ def changed_only(past: PreviousRun, listing: Listing) -> PreviousRun:
     """Reduce a past scan to the input of `changes`: the files whose digest is another one now."""
     before, now = past.listing.entries, listing.entries
     places = before.places_in(now)
-    other = places >= 0
-    other[other] = before.digests[other] != now.digests[places[other]]
-    rest = replace(past.listing, entries=before.take(np.flatnonzero(other)))
+    changed = places >= 0
+    changed[changed] = before.digests[changed] != now.digests[places[changed]]
+    changed_listing = replace(past.listing, entries=before.take(np.flatnonzero(changed)))
     return PreviousRun(
-        rest, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder
+        changed_listing, past.key, Slots([], [], {}), Table(), when=past.when, folder=past.folder
     )
 
 
@@ -548,8 +557,8 @@ def changes(listing: Listing, past: PreviousRun | None, items: Sequence[Item]) -
             size = f"{old.size:,} bytes" + (
                 "" if old.size == entry.size else f", now {entry.size:,}"
             )
-            said = f"its content has changed since the scan of {past.when} ({size})"
-            notes.append(Note(CHANGED, entry.path, said, split=split.get(entry.path, "")))
+            message = f"its content has changed since the scan of {past.when} ({size})"
+            notes.append(Note(CHANGED, entry.path, message, split=split.get(entry.path, "")))
     return notes
 
 
@@ -589,55 +598,57 @@ def changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {}
     try:
-        said = read_result(folder)
-        lacks = {"findings", "suppressed"} & {*said.get("left_out", {})}
-        return {} if lacks else {"since": _finding_changes(report, said)}
+        document = read_result(folder)
+        missing = {"findings", "suppressed"} & {*document.get("left_out", {})}
+        return {} if missing else {"since": _finding_changes(report, document)}
     except (OSError, ValueError, LookupError):
         return {}
 
 
 def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
-    then = before["run"]
+    earlier = before["run"]
     run = report.run
     judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {
         CHANGED
     }
-    told = [
-        one
-        for one in [*before["findings"], *before.get("suppressed", [])]
-        if one["severity"] != "info"
+    reported = [
+        record
+        for record in [*before["findings"], *before.get("suppressed", [])]
+        if record["severity"] != "info"
     ]
-    known = {one["id"] for one in told}
+    known_ids = {record["id"] for record in reported}
     ids = {f.id for f in [*report.findings, *report.suppressed] if f.severity is not Severity.INFO}
-    fresh = {f.id for f in report.findings if f.code != CHANGED} & ids - known
+    fresh = {f.id for f in report.findings if f.code != CHANGED} & ids - known_ids
     pairs = {
         "schema": (before["schema"]["digest"], report.schema["digest"]),
-        "version": (then["version"], run["version"]),
-        "depth": (then["level"], run["level"]),
-        "reference": tuple(one.get("reference", {}).get("run") for one in (then, run)),
+        "version": (earlier["version"], run["version"]),
+        "depth": (earlier["level"], run["level"]),
+        "reference": tuple(record.get("reference", {}).get("run") for record in (earlier, run)),
     }
     return {
-        "run": str(then["id"]),
-        "started": str(then["started"]),
+        "run": str(earlier["id"]),
+        "started": str(earlier["started"]),
         "new": _count_and_ids(finding.id for finding in report.findings if finding.id in fresh),
         "gone": _count_and_ids(
-            one["id"] for one in told if one["id"] not in ids and one["rule"] in judged
+            record["id"]
+            for record in reported
+            if record["id"] not in ids and record["rule"] in judged
         ),
-        "other": [what for what, (one, other) in pairs.items() if one != other],
+        "other": [aspect for aspect, (record, current) in pairs.items() if record != current],
     }
 
 
 def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
     """Return the number of different findings, and the ids of the first of them."""
-    found = list(dict.fromkeys(names))
+    distinct = list(dict.fromkeys(names))
     room = _ROOM
-    shown = []
-    for name in found:
+    ids = []
+    for name in distinct:
         room -= len(orjson.dumps(name))
         if room < 0:
             break
-        shown.append(name)
-    return {"count": len(found), "ids": shown}
+        ids.append(name)
+    return {"count": len(distinct), "ids": ids}
 
 
 def read_reference(folder: Path, schema: Schema) -> Table:
@@ -703,13 +714,13 @@ def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
         run: ``run`` of its result.json.
         schema: that of the run.
     """
-    said = run.get("reference")
-    if said is None:
+    stored = run.get("reference")
+    if stored is None:
         return None
-    folder = Path(said["folder"])
+    folder = Path(stored["folder"])
     try:
-        same = named_reference(folder).get("reference", {}).get("run") == said["run"]
-        return read_reference(folder, schema) if same else None
+        same_run = named_reference(folder).get("reference", {}).get("run") == stored["run"]
+        return read_reference(folder, schema) if same_run else None
     except (UsageError, StorageError, OSError, LookupError, TypeError, ValueError):
         # Damaged or unreadable since: the page is drawn without it.
         return None

@@ -90,11 +90,11 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         findings on changes since the run before it.
     """
     began = time.time()
-    past, said, own = _finished(request.run)
+    past, document, own_schema = _finished(request.run)
     request = replace(
-        request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False)
+        request, allow_unread=request.allow_unread or document["run"].get("allow_unread", False)
     )
-    declared, trusted = (own, False) if schema is None else (schema, True)
+    declared, trusted = (own_schema, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     past, rated = _with_rate(_in_place(declared, past, trusted=trusted), past)
     schema = rated.schema
@@ -102,25 +102,35 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         schema, past.listing.root, past.only, past.listing.roots, request.output
     )
     journal = run_dir.Journal(place, past.key, "-rescore")
-    level: Depth = said["run"].get("level", "numeric")
+    level: Depth = document["run"].get("level", "numeric")
     with journal.held(), run_documents.reading(request.run):
         judged = _judged(request, past, rated, level, trusted=trusted)
         judged, silenced = (
             (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         )
-        data = Path(said["dataset"]["root"])
+        data = Path(document["dataset"]["root"])
         silenced = [
             *silenced,
             *([] if trusted else not_run(declared, f"datacheck rescore {request.run}")),
         ]
-        seen = coverage(past, schema, level)
+        read_coverage = coverage(past, schema, level)
         facts = RunContext(
-            declared, data, past, began, len(past.items), len(past.table), level, silenced, seen
+            declared,
+            data,
+            past,
+            began,
+            len(past.items),
+            len(past.table),
+            level,
+            silenced,
+            read_coverage,
         )
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(
             report,
-            run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference),
+            run=report.run
+            | {"rescored": document["run"]["id"]}
+            | named_reference(request.reference),
         )
         if request.allow_unread:
             report = replace(report, run=report.run | {"allow_unread": True})
@@ -144,16 +154,18 @@ def baseline_of(
     Raises:
         UsageError: there is no such run, or its rows lack measurements that its schema needs.
     """
-    past, said, own = _finished(request.run)
-    declared, trusted = (own, False) if schema is None else (schema, True)
+    past, document, own_schema = _finished(request.run)
+    declared, trusted = (own_schema, False) if schema is None else (schema, True)
     past, rated = _with_rate(_in_place(declared, past, trusted=trusted), past)
     with run_documents.reading(request.run):
-        judged = _judged(request, past, rated, said["run"].get("level", "numeric"), trusted=trusted)
-    known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
-    samples = {int(row) for finding in known for row in finding.rows}
-    made = make(known, past.table, declared.name, said["run"]["started"], reason)
+        judged = _judged(
+            request, past, rated, document["run"].get("level", "numeric"), trusted=trusted
+        )
+    accepted = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
+    samples = {int(row) for finding in accepted for row in finding.rows}
+    data = make(accepted, past.table, declared.name, document["run"]["started"], reason)
     notes = [] if trusted else not_run(declared, f"datacheck baseline {request.run}")
-    return made, len(known), len(samples), notes
+    return data, len(accepted), len(samples), notes
 
 
 def without_checks(schema: Schema) -> Schema:
@@ -217,8 +229,10 @@ def _with_rate(schema: Schema, past: PreviousRun) -> tuple[PreviousRun, StepRate
     The run has notes on the other datasets.
     """
     rated = with_rate(schema, past.listing, sorted(set(past.table.files)))
-    more = [note for note in rated.notes if note not in past.notes]
-    return replace(past, notes=[*past.notes, *more], written=past.written and not more), rated
+    new_notes = [note for note in rated.notes if note not in past.notes]
+    return replace(
+        past, notes=[*past.notes, *new_notes], written=past.written and not new_notes
+    ), rated
 
 
 def _judged(
@@ -244,9 +258,9 @@ def _judged(
         schema = without_checks(schema)
     choices = choose_rules(schema, rules_for(schema), level)
     measures = measures_of(choices, level)
-    wanted = previous_runs.measured(schema, measures, level, outside=trusted)
+    needed = previous_runs.measured(schema, measures, level, outside=trusted)
     try:
-        missing = list(missing_measurements(past.measured, wanted, measures))
+        missing = list(missing_measurements(past.measured, needed, measures))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise run_documents.unread(request.run, error) from error
     _check(request.run, past, missing)
@@ -269,19 +283,19 @@ def _judged(
 
 
 def _finished(folder: Path) -> tuple[PreviousRun, dict[str, Any], Schema]:
-    past, said, schema = read_run(
-        folder, lambda place, said: (read_state(place), said, read_schema(place))
+    past, document, schema = read_run(
+        folder, lambda place, document: (read_state(place), document, read_schema(place))
     )
     if not past.measured:
         msg = (
             f"{folder}: is of a loader, and its samples must be read to be judged, since nothing "
             f"tells whether its "
-            f"code has changed. Scan it again: --loader {said['dataset']['root']}; datacheck "
+            f"code has changed. Scan it again: --loader {document['dataset']['root']}; datacheck "
             f"report {folder} prints "
             "what it found"
         )
         raise UsageError(msg)
-    return past, said, schema
+    return past, document, schema
 
 
 def _check(run: Path, past: PreviousRun, missing: Sequence[str]) -> None:
@@ -327,10 +341,10 @@ def missing_measurements(
             f"({have[0].get('version')})"
         )
         return
-    others = [key for key, value in want[1].items() if value != have[1].get(key)]
+    differing = [key for key, value in want[1].items() if value != have[1].get(key)]
     yield from (
         f"{key!r} decides which samples there are and what is known of them, and is another"
-        for key in others
+        for key in differing
     )
     if len(have) == len(want):
         yield from _causes(
@@ -363,19 +377,21 @@ def _unmeasured(
     before: Sequence[Any], now: Sequence[Any], per_field: set[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield pairs of a difference and the measurement that it affects."""
-    known = {said["name"]: said for said in before}
-    for said in now:
-        name = said["name"]
-        old = known.get(said["name"])
+    earlier = {settings["name"]: settings for settings in before}
+    for settings in now:
+        name = settings["name"]
+        old = earlier.get(settings["name"])
         if old is None:
             yield "what no rule of the run has asked for", name
         elif (
-            said["version"] != old["version"]
-            or said.get("outside", old["outside"]) != old["outside"]
+            settings["version"] != old["version"]
+            or settings.get("outside", old["outside"]) != old["outside"]
         ):
             yield "a tokenizer, or a check of your own, that has changed", name
         else:
-            for phrase in _used_otherwise(old["uses"], said["uses"], per_field=name in per_field):
+            for phrase in _used_otherwise(
+                old["uses"], settings["uses"], per_field=name in per_field
+            ):
                 yield phrase, name
 
 
@@ -386,13 +402,13 @@ def _used_otherwise(
         old = before.get(key)
         # A field that is no longer used does not matter, unless a measurement sees all at once.
         if key == "fields":
-            gone = set() if per_field else set(old or ()) - set(values)
+            dropped = set() if per_field else set(old or ()) - set(values)
             yield from (
                 f"field {name!r}, which was not measured"
                 for name in values
                 if name not in (old or ())
             )
-            yield from (f"without field {name!r}" for name in sorted(gone))
+            yield from (f"without field {name!r}" for name in sorted(dropped))
         elif per_field or key.startswith("fields."):
             for name in now["fields"]:
                 if name in before["fields"] and values.get(name) != (old or {}).get(name):

@@ -207,13 +207,13 @@ def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRu
             for choice in choices
         ]
         choices = without_unread_rule(choices, unread=request.allow_unread)
-        seen = coverage(state, schema, level)
+        read_coverage = coverage(state, schema, level)
         rates = rated.of(table.files)
         judged = judge(
             table,
             schema,
             choices,
-            notes_with_unread(state.notes, seen),
+            notes_with_unread(state.notes, read_coverage),
             state.crashes,
             reference,
             second,
@@ -233,12 +233,12 @@ def _scan(schema: Schema, request: Request, progress: Progress | None) -> ScanRu
             gathered.kept_samples,
             level,
             silenced,
-            seen,
+            read_coverage,
         )
         report = report_of(facts, request.command, request.fail_on, judged)
-        boxed = "off (own checks)" if job.sandbox is None else sandbox.sandbox_parts()
+        sandbox_text = "off (own checks)" if job.sandbox is None else sandbox.sandbox_parts()
         report = replace(
-            report, run=report.run | {"sandbox": boxed} | named_reference(request.reference)
+            report, run=report.run | {"sandbox": sandbox_text} | named_reference(request.reference)
         )
         if request.allow_unread:
             report = replace(report, run=report.run | {"allow_unread": True})
@@ -258,23 +258,25 @@ def _gather(
     notes: Sequence[Note],
 ) -> ScanState:
     key = digest_value(measured)
-    last = last_finished(place.finished())
-    before = same_data_run(last, listing, target(request.data)[1])
+    last_run = last_finished(place.finished())
+    previous = same_data_run(last_run, listing, target(request.data)[1])
     parts = None if request.rehash else journal.parts(job.root, job.schema)
     if (
-        last is not None
+        last_run is not None
         and parts is None
         and not request.rehash
-        and previous_runs.unchanged(listing, key, last)
+        and previous_runs.unchanged(listing, key, last_run)
     ):
-        return replace(reuse_all(last, listing), last=before)
-    pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
+        return replace(reuse_all(last_run, listing), last=previous)
+    pasts = [] if request.rehash else [past for past in (parts, last_run) if past is not None]
     work = _planned(job.schema, listing, request.data)
     only = target(request.data)[1]
     work = replace(work, notes=[*work.notes, *notes])
     return replace(
-        measure_changed(job, listing, work, measured, key, pasts, last, journal, progress, only),
-        last=before,
+        measure_changed(
+            job, listing, work, measured, key, pasts, last_run, journal, progress, only
+        ),
+        last=previous,
     )
 
 
@@ -309,29 +311,27 @@ def _mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
     count = len(listing.entries)
     fitting = matches(schema, listing)
     if fitting:
-        those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
-        return (
-            f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
-        )
-    none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
+        fitting_text = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
+        return f"{data}: {fitting_text}, but the lists of samples (samples.list) name none. Mend the lists."
+    misfit_text = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
     patterns = ", ".join(schema.samples.files)
     first = listing.entries[0].path
     # Lines of advice follow: a line break in a name must not fake one.
     first = first if first.isprintable() else repr(first)
-    said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
+    message = f"{data}: {misfit_text} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
-        lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
+        lines = [f"{message} No format reads them; known are {', '.join(sorted(formats()))}."]
         return ManyLines.of(
             [*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
         )
     from datacheck.scan.suggest import advice, unreadable  # noqa: PLC0415  it loads all built-in schemas
 
-    other = (
+    advice_text = (
         ""
         if unreadable(data, listing)
         else " Choose another schema; --schema files takes any folder"
     )
-    return ManyLines.of([f"{said}{other}", *advice(data, listing, schema)])
+    return ManyLines.of([f"{message}{advice_text}", *advice(data, listing, schema)])
 
 
 def publish(
@@ -424,7 +424,7 @@ def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
         past: that scan; `previous_runs.unchanged` holds.
         listing: the new listing.
     """
-    same = replace(
+    new_listing = replace(
         past.listing,
         root=listing.root,
         roots=listing.roots,
@@ -433,7 +433,7 @@ def reuse_all(past: PreviousRun, listing: Listing) -> ScanState:
     )
     notes = [note for note in past.notes if note.code != previous_runs.CHANGED]
     written = past.compared and len(notes) == len(past.notes)
-    state = replace(past, listing=same, notes=notes, compared=True, written=written)
+    state = replace(past, listing=new_listing, notes=notes, compared=True, written=written)
     return ScanState(state, len(past.items), len(past.table) - sum(note.missing for note in notes))
 
 
@@ -462,24 +462,26 @@ def measure_changed(
         only: the scanned file where DATA is one file; None for a folder.
     """
     source = open_source(job.schema, job.root, job.roots)
-    kept = previous_runs.reuse_rows(listing, work.items, source.files, key, pasts)
-    before = int(kept.done.sum()), sum(map(len, kept.tables))
-    places = np.flatnonzero(~kept.done)
+    reused = previous_runs.reuse_rows(listing, work.items, source.files, key, pasts)
+    before = int(reused.done.sum()), sum(map(len, reused.tables))
+    places = np.flatnonzero(~reused.done)
     todo = [work.items[place] for place in places.tolist()]
-    fresh = measure(job, source, kept.listing, todo, journal, progress, before[0])
-    kept.done[places[fresh.done]] = True
-    kept.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
-    used = _used_files(work.items, kept, listing)
+    fresh = measure(job, source, reused.listing, todo, journal, progress, before[0])
+    reused.done[places[fresh.done]] = True
+    reused.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
+    used = _used_files(work.items, reused, listing)
     # Digests of files in use only: the digest of the listing must not depend on earlier scans.
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
-    marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
-    listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
-    rows = BoundedTables(job.schema, [*kept.tables, *fresh.rows.tables(), _missing(work)])
-    if kept.tables and rows.lack(partly=kept.partly):
+    marks = {
+        path: np.array(offsets, np.int64).reshape(-1, 2) for path, offsets in source.marks.items()
+    }
+    listing = replace(listing, entries=fresh.entries, marks=dict(reused.listing.marks) | marks)
+    rows = BoundedTables(job.schema, [*reused.tables, *fresh.rows.tables(), _missing(work)])
+    if reused.tables and rows.lack(partly=reused.partly):
         return measure_changed(job, listing, work, measured, key, (), last, journal, progress, only)
     table = concatenate(rows.tables())
-    whole = bool(
-        kept.done.all()
+    complete = bool(
+        reused.done.all()
         and (listing.entries.digests[used] != b"").all()
         and not (table.status == SKIPPED).any()
     )
@@ -492,14 +494,14 @@ def measure_changed(
         only=only,
         listing=listing,
         key=key,
-        items=_slots(work.items, kept),
+        items=_slots(work.items, reused),
         table=table,
-        undeclared=sorted(rows.named(kept.undeclared | fresh.rows.named(fresh.undeclared))),
+        undeclared=sorted(rows.named(reused.undeclared | fresh.rows.named(fresh.undeclared))),
         measured=measured,
         notes=notes,
         compared=last is not None,
         unclaimed=work.unclaimed,
-        whole=whole,
+        whole=complete,
         crashes=list(fresh.crashes.values()),
         deaths=fresh.deaths,
     )
@@ -515,9 +517,9 @@ def _used_files(items: Sequence[Item], kept: previous_runs.ReusedRows, listing: 
     find: Callable[[str], int] = listing.entries.find
     used = np.zeros(len(listing.entries), bool)
     for place in np.flatnonzero(kept.done).tolist():
-        where = [find(file) for file in kept.companions.get(place, (items[place].path,))]
-        used[[i for i in where if i >= 0]] = True
-        if min(where) < 0:
+        file_places = [find(file) for file in kept.companions.get(place, (items[place].path,))]
+        used[[i for i in file_places if i >= 0]] = True
+        if min(file_places) < 0:
             kept.done[place] = False
             del kept.companions[place]
     return used

@@ -89,13 +89,13 @@ class RunLocation:
             if folders.is_real(self.base)
             else []
         )
-        mine = [] if self.output is None else [self.output / RESULT]
-        found = [
+        output_results = [] if self.output is None else [self.output / RESULT]
+        run_folders = [
             path.parent
-            for path in [*mine, *runs]
+            for path in [*output_results, *runs]
             if folders.is_real(path.parent) and path.is_file()
         ]
-        return [run for run in found if not any((run / name).is_symlink() for name in NAMES)]
+        return [run for run in run_folders if not any((run / name).is_symlink() for name in NAMES)]
 
     def publish(self, staged: Path, name: str) -> Path:
         """Give a staged run its final name; return its folder.
@@ -104,45 +104,47 @@ class RunLocation:
             UsageError: `output` now holds something that no scan has written; it is left unchanged.
             StorageError: the file system refuses.
         """
-        with fsops.guarded(staged), contextlib.ExitStack() as held:
-            work = held.enter_context(folders.open_folder(staged.parent))
-            beside = held.enter_context(folders.open_folder(Path(os.path.realpath(self.beside))))
+        with fsops.guarded(staged), contextlib.ExitStack() as open_folders:
+            work = open_folders.enter_context(folders.open_folder(staged.parent))
+            parent = open_folders.enter_context(
+                folders.open_folder(Path(os.path.realpath(self.beside)))
+            )
             if self.output is not None:
-                _replace(staged, self.output.absolute(), work, beside)
+                _replace(staged, self.output.absolute(), work, parent)
                 return self.output
             target = self.base / f"{name}-{self.slot}"
             number = 2
-            while os.path.lexists(target) or not _rename(staged, target, work, beside):
+            while os.path.lexists(target) or not _rename(staged, target, work, parent):
                 target = self.base / f"{name}-{self.slot}-{number}"
                 number += 1
-            _link_to(self.base / run_documents.LATEST, target.name, beside)
+            _link_to(self.base / run_documents.LATEST, target.name, parent)
             return target
 
 
-def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
+def _replace(staged: Path, target: Path, work: int, parent: int) -> None:
     """Rename a staged run to the name of an earlier one, which is removed."""
     old = staged.with_name("old")
-    while not _rename(staged, target, work, beside):
-        _check_run(target, target, beside)
+    while not _rename(staged, target, work, parent):
+        _check_run(target, target, parent)
         with contextlib.suppress(FileNotFoundError):  # another scan removed the old run: look again
-            if fsops.exchange(staged, target, work, beside):
+            if fsops.exchange(staged, target, work, parent):
                 _check_moved(
-                    staged, target, work, lambda: fsops.exchange(staged, target, work, beside)
+                    staged, target, work, lambda: fsops.exchange(staged, target, work, parent)
                 )
                 folders.remove_tree(staged, within=work)
                 return
         folders.remove_tree(old, within=work)
-        if _rename(target, old, beside, work, {errno.ENOENT}):
-            _check_moved(old, target, work, lambda: fsops.rename(old, target, work, beside))
+        if _rename(target, old, parent, work, {errno.ENOENT}):
+            _check_moved(old, target, work, lambda: fsops.rename(old, target, work, parent))
     folders.remove_tree(old, within=work)
 
 
-def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object]) -> None:
+def _check_moved(moved: Path, target: Path, work: int, move_back: Callable[[], object]) -> None:
     """Move a folder back that is not a run: it took the place of the run between two calls."""
     try:
         _check_run(moved, target, work)
     except UsageError:
-        back()
+        move_back()
         raise
 
 
@@ -178,7 +180,7 @@ def run_location(
     Raises:
         UsageError: `output` holds something that no scan has written, or is the data folder.
     """
-    said = [
+    identity = [
         str(root.resolve()),
         only,
         {name: str(path.resolve()) for name, path in roots.items()},
@@ -187,7 +189,9 @@ def run_location(
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
     if output is not None:
         _check_output(output, root)
-    return RunLocation(Path.cwd() / run_documents.RUNS, f"{words}-{digest_value(said)[:8]}", output)
+    return RunLocation(
+        Path.cwd() / run_documents.RUNS, f"{words}-{digest_value(identity)[:8]}", output
+    )
 
 
 def _check_output(output: Path, root: Path) -> None:
@@ -202,14 +206,14 @@ def _check_output(output: Path, root: Path) -> None:
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)
     # realpath, because `resolve` raises an error for circular links.
-    here, data = (Path(os.path.realpath(path)) for path in (output, root))
-    if data.is_relative_to(here) or here.is_relative_to(data):
-        how = (
+    target, data = (Path(os.path.realpath(path)) for path in (output, root))
+    if data.is_relative_to(target) or target.is_relative_to(data):
+        reason = (
             "holds the data"
-            if data.is_relative_to(here)
+            if data.is_relative_to(target)
             else "lies in the data, and the next scan would read it"
         )
-        msg = f"{output}: {how}. --output names a folder of its own for the results."
+        msg = f"{output}: {reason}. --output names a folder of its own for the results."
         raise UsageError(msg)
     if output.is_dir():
         _check_run(output, output)
@@ -231,7 +235,7 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
         with folders.open_folder(path, within) as folder:
             names = folders.names(folder)
             strange = [name for name in names if name not in {*NAMES, PAGE, PREVIEWS}]
-            what = (
+            problem = (
                 f"{strange[0]!r}, which no scan has written"
                 if strange
                 else _result_problem(folder)
@@ -241,10 +245,10 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        what = f"what cannot be listed ({(error.strerror or str(error)).lower()})"
-    if what:
+        problem = f"what cannot be listed ({(error.strerror or str(error)).lower()})"
+    if problem:
         msg = (
-            f"{output}: holds {what}, and --output replaces what is there. "
+            f"{output}: holds {problem}, and --output replaces what is there. "
             f"Name a new folder, or one that an earlier scan made."
         )
         raise UsageError(msg)
@@ -253,13 +257,13 @@ def _check_run(path: Path, output: Path, within: int | None = None) -> None:
 def _result_problem(folder: int) -> str:
     """Return what is wrong with the result of a run, "" where a scan has written it."""
     try:
-        said = orjson.loads(beneath.read_in(folder, RESULT, _RESULT_BYTES))
+        document = orjson.loads(beneath.read_in(folder, RESULT, _RESULT_BYTES))
     except (OSError, ValueError):
-        said = None
-    found = said.get("format") if isinstance(said, dict) else None
+        document = None
+    stored_format = document.get("format") if isinstance(document, dict) else None
     return (
         ""
-        if str(found).startswith(run_documents.RESULT_FAMILY)
+        if str(stored_format).startswith(run_documents.RESULT_FAMILY)
         else f"no {RESULT} that a scan has written"
     )
 
@@ -290,12 +294,12 @@ class Journal:
         if self._runs:
             folders.check_own(self._beside, ", or name a folder for the results: --output DIR")
         fsops.make_directory(self._beside)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as resources:
             with fsops.guarded(self._beside):
-                self._within = held.enter_context(
+                self._within = resources.enter_context(
                     folders.open_folder(Path(os.path.realpath(self._beside)))
                 )
-            self._find(held)
+            self._find(resources)
             yield
 
     def _find(self, held: contextlib.ExitStack) -> None:
@@ -320,17 +324,17 @@ class Journal:
 
     def _left(self, new: Path) -> list[Path]:
         """Return the possible working folders of scans that have ended, the oldest first."""
-        ours = re.compile(rf"{re.escape(self._stem)}\.[0-9a-f]{{12}}")
-        found = []
+        name_pattern = re.compile(rf"{re.escape(self._stem)}\.[0-9a-f]{{12}}")
+        candidates = []
         for name in folders.names(self._within):
-            if ours.fullmatch(name) and name != new.name:
+            if name_pattern.fullmatch(name) and name != new.name:
                 # The folder itself, because a scan killed right at the start has made no lock.
                 for path in (f"{name}/{_LOCK}", name):
                     with contextlib.suppress(OSError):
                         status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
-                        found.append((status.st_mtime_ns, name))
+                        candidates.append((status.st_mtime_ns, name))
                         break
-        return [self._beside / name for _, name in sorted(found)]
+        return [self._beside / name for _, name in sorted(candidates)]
 
     def _locked(self, folder: Path, owner: int, held: contextlib.ExitStack, *, new: bool) -> bool:
         """Open and lock a working folder; return False where another scan or user has it.
@@ -342,15 +346,15 @@ class Journal:
             new: it was just made; it is used without a lock where the file system has none.
         """
         self.folder = folder
-        with contextlib.ExitStack() as own:
+        with contextlib.ExitStack() as resources:
             try:
-                self._here = own.enter_context(folders.open_folder(folder, self._within))
+                self._here = resources.enter_context(folders.open_folder(folder, self._within))
                 if os.fstat(self._here).st_uid != owner:
                     return False
                 lock = self._open_lock()
             except OSError:  # it is gone, a link, or another user's
                 return False
-            own.callback(os.close, lock)
+            resources.callback(os.close, lock)
             if not stat.S_ISREG(os.fstat(lock).st_mode):
                 return False
             try:
@@ -361,7 +365,7 @@ class Journal:
             # The lock was removed between the two calls, or it is not datacheck's.
             if not os.fstat(lock).st_nlink or not self._marked(lock):
                 return False
-            held.enter_context(own.pop_all())
+            held.enter_context(resources.pop_all())
         return True
 
     def _open_lock(self) -> int:
@@ -383,11 +387,11 @@ class Journal:
 
         Writes the mark in a new folder, or where a scan was killed before it wrote the mark.
         """
-        said = os.pread(lock, len(_MARK) + 1, 0)
-        if said != _MARK and _MARK.startswith(said) and folders.names(self._here) == [_LOCK]:
+        mark = os.pread(lock, len(_MARK) + 1, 0)
+        if mark != _MARK and _MARK.startswith(mark) and folders.names(self._here) == [_LOCK]:
             fsops.SYSTEM.write_at(lock, memoryview(_MARK), 0)
             return True
-        return said == _MARK
+        return mark == _MARK
 
     def parts(self, root: Path, schema: Schema) -> PreviousRun | None:
         """Return the state of an interrupted scan, or None; unreadable parts count as not done.
@@ -398,41 +402,41 @@ class Journal:
         """
         entries: dict[str, Entry] = {}
         items: dict[Slot, Sequence[str]] = {}
-        kept = BoundedTables(schema)
+        tables = BoundedTables(schema)
         undeclared: set[str] = set()
-        left = PARTS_BYTES
+        bytes_left = PARTS_BYTES
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             self._number += 1
             # Any error: a damaged part counts as not done.
             with contextlib.suppress(Exception):
-                data = beneath.read_in(self._here, name, min(left, PART_BYTES))
-                left -= len(data)
+                data = beneath.read_in(self._here, name, min(bytes_left, PART_BYTES))
+                bytes_left -= len(data)
                 head, _ = FRAME.unpack_from(data)
                 check_values(data[: FRAME.size + head])
                 part = decode(data, most=len(data))  # each row has its own key, so bytes bound rows
                 if part["key"] == self._key:
                     rows = list(map(Table.from_wire, part["tables"]))
                     check(part, _PART)
-                    read = {entry[0]: Entry(*entry) for entry in part["entries"]}
+                    part_entries = {entry[0]: Entry(*entry) for entry in part["entries"]}
                     done = {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
                     # Only now, when no check can fail: rows without their items would come twice.
                     for table in rows:
-                        kept.add(table)
-                    entries |= read
+                        tables.add(table)
+                    entries |= part_entries
                     items |= done
         if not items:
             return None
         listing = Listing(root, Entries.of(entries.values()))
         return PreviousRun(
-            listing, self._key, Slots.of(items), concatenate(kept.tables()), sorted(undeclared)
+            listing, self._key, Slots.of(items), concatenate(tables.tables()), sorted(undeclared)
         )
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
         """Store a finished part (table, items, entries, undeclared), and more tables of it."""
-        said = {"key": self._key, "tables": [part["table"], *more]}
-        said |= {name: part[name] for name in ("items", "entries", "undeclared")}
-        data = b"".join(encode(said))  # one write: most of its pieces have a few bytes
+        record = {"key": self._key, "tables": [part["table"], *more]}
+        record |= {name: part[name] for name in ("items", "entries", "undeclared")}
+        data = b"".join(encode(record))  # one write: most of its pieces have a few bytes
         fsops.write_file(
             self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here
         )
@@ -510,7 +514,7 @@ def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
         StorageError: this user may not read it.
     """
     return read_run(
-        folder, lambda place, said: read(_report(said, place.resolve()), read_state(place))
+        folder, lambda place, document: read(_report(document, place.resolve()), read_state(place))
     )
 
 
@@ -535,27 +539,27 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
         raise run_documents.unread(folder, error) from error
 
 
-def _report(said: Mapping[str, Any], place: Path) -> Report:
+def _report(document: Mapping[str, Any], place: Path) -> Report:
     counts = [
-        (many, _LEFT_OUT[name])
-        for name, many in said.get("left_out", {}).items()
+        (count, _LEFT_OUT[name])
+        for name, count in document.get("left_out", {}).items()
         if name in _LEFT_OUT
     ]
     left_out = [
-        f"{pluralize(many, what)}, for which result.json has no room" for many, what in counts
+        f"{pluralize(count, unit)}, for which result.json has no room" for count, unit in counts
     ]
     return _StoredReport(
-        said["run"],
-        said["dataset"],
-        said["schema"],
-        [_verdict(code, rule) for code, rule in said["rules"].items()],
-        [_finding(one) for one in said["findings"]],
-        said["verdict"]["valid"],
-        [*said["unchecked"], *left_out],
-        said["crashes"],
+        document["run"],
+        document["dataset"],
+        document["schema"],
+        [_verdict(code, rule) for code, rule in document["rules"].items()],
+        [_finding(record) for record in document["findings"]],
+        document["verdict"]["valid"],
+        [*document["unchecked"], *left_out],
+        document["crashes"],
         str(place),
-        [_finding(one) for one in said.get("suppressed", [])],
-        verdict=said["verdict"],
+        [_finding(record) for record in document.get("suppressed", [])],
+        verdict=document["verdict"],
     )
 
 
@@ -576,25 +580,25 @@ def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
     )
 
 
-def _finding(said: Mapping[str, Any]) -> Finding:
-    cause = said["cause"]
+def _finding(record: Mapping[str, Any]) -> Finding:
+    cause = record["cause"]
     return _StoredFinding(
-        said["rule"],
-        said["name"],
-        Severity(said["severity"]),
-        Level(said["level"]),
-        tuple(said["fields"]),
-        said["message"],
+        record["rule"],
+        record["name"],
+        Severity(record["severity"]),
+        Level(record["level"]),
+        tuple(record["fields"]),
+        record["message"],
         np.zeros(0, np.int64),
-        said["of"],
-        tuple(said["examples"]),
-        said["measured"],
-        said["expected"],
+        record["of"],
+        tuple(record["examples"]),
+        record["measured"],
+        record["expected"],
         cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}),
-        said["fix"],
-        said["kind"],
-        said["hides"],
-        said["split"],
-        said.get("suppressed", ""),
-        count=said["failed"],
+        record["fix"],
+        record["kind"],
+        record["hides"],
+        record["split"],
+        record.get("suppressed", ""),
+        count=record["failed"],
     )

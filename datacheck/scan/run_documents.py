@@ -78,10 +78,10 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
     full["run"] = {
         name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()
     }
-    known = said.get("suppressed", [])
-    full |= {"suppressed": []} if known else {}
+    suppressed = said.get("suppressed", [])
+    full |= {"suppressed": []} if suppressed else {}
     room = MOST_BYTES - size(full)
-    for number, finding in enumerate([*said["findings"], *known]):
+    for number, finding in enumerate([*said["findings"], *suppressed]):
         short = _truncated_value(finding, _TEXT) | {
             "examples": [_cut(key, _NAME) for key in finding["examples"]]
         }
@@ -95,7 +95,7 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
         name: len(before) - len(after)
         for name, before, after in (
             ("findings", said["findings"], full["findings"]),
-            ("suppressed", known, full.get("suppressed", [])),
+            ("suppressed", suppressed, full.get("suppressed", [])),
             ("unchecked", said["unchecked"], unchecked),
             ("crashes", said["crashes"], crashes),
             ("splits", splits, dataset["splits"]),
@@ -105,8 +105,8 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
     return full | ({"left_out": left_out} if left_out else {})
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 2]} …"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 2]} …"
 
 
 def _crash(crash: Mapping[str, str]) -> dict[str, str]:
@@ -121,9 +121,11 @@ def _crash(crash: Mapping[str, str]) -> dict[str, str]:
 def _truncated_rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
     short: dict[str, Any] = _truncated_value(rule, _SHORT)
     if "compared" in short:
-        ends = accumulate(size({"measures": [one]}) for one in short["compared"]["measures"])
-        kept = sum(end <= _COMPARED for end in ends)
-        short["compared"] |= {"measures": short["compared"]["measures"][:kept]}
+        ends = accumulate(
+            size({"measures": [measure]}) for measure in short["compared"]["measures"]
+        )
+        count = sum(end <= _COMPARED for end in ends)
+        short["compared"] |= {"measures": short["compared"]["measures"][:count]}
     return short | ({"unseen": short["unseen"][:_UNSEEN]} if "unseen" in short else {})
 
 
@@ -132,9 +134,10 @@ def _truncated_value(value: Any, text: int, depth: int = 0) -> Any:
     if isinstance(value, str):
         return _cut(value, text)
     if isinstance(value, Mapping):
-        kept = list(value.items())[:_LIST] if depth < _BOUND_DEPTH else []
+        entries = list(value.items())[:_LIST] if depth < _BOUND_DEPTH else []
         return {
-            _cut(str(name), _SHORT): _truncated_value(item, text, depth + 1) for name, item in kept
+            _cut(str(name), _SHORT): _truncated_value(item, text, depth + 1)
+            for name, item in entries
         }
     if isinstance(value, Sequence):
         return (
@@ -176,7 +179,7 @@ def dump_json(value: object) -> bytes:
 
 def result(report: Report) -> dict[str, Any]:
     """Return ``datacheck.result/1``: the report as JSON values of less than 1 MB (`truncated`)."""
-    said = {
+    document = {
         "format": RESULT_FORMAT,
         "run": report.run,
         "dataset": report.dataset,
@@ -194,7 +197,7 @@ def result(report: Report) -> dict[str, Any]:
         "crashes": report.crashes,
         "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
     }
-    return truncated(said, lambda value: len(dump_json(value)))
+    return truncated(document, lambda value: len(dump_json(value)))
 
 
 def _status(report: Report) -> str:
@@ -202,24 +205,24 @@ def _status(report: Report) -> str:
 
 
 def _rule_json(verdict: RuleVerdict) -> dict[str, Any]:
-    said: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": verdict.name,
         "status": verdict.verdict.value,
         "level": verdict.level.value,
         "severity": verdict.severity.value,
     }
     if verdict.verdict not in {Verdict.NOT_APPLICABLE, Verdict.OFF}:
-        said |= {"checked": verdict.checked, "failed": verdict.failed, "skipped": verdict.skipped}
-        said |= {"unseen": list(verdict.unseen)} if verdict.unseen else {}
-    said |= ({"why": verdict.why} if verdict.why else {}) | {
+        record |= {"checked": verdict.checked, "failed": verdict.failed, "skipped": verdict.skipped}
+        record |= {"unseen": list(verdict.unseen)} if verdict.unseen else {}
+    record |= ({"why": verdict.why} if verdict.why else {}) | {
         "options": _with_lists(verdict.options)
     }
-    return said | ({"compared": dict(verdict.compared)} if verdict.compared else {})
+    return record | ({"compared": dict(verdict.compared)} if verdict.compared else {})
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
     share = finding.failed / finding.of if finding.of else 0.0
-    said = {
+    record = {
         "id": finding.id,
         "rule": finding.code,
         "name": finding.name,
@@ -240,7 +243,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "hides": dict(sorted(finding.hides.items())),
         "fix": finding.fix,
     }
-    return said | ({"suppressed": finding.suppressed} if finding.suppressed else {})
+    return record | ({"suppressed": finding.suppressed} if finding.suppressed else {})
 
 
 def _cause(cause: Cause | None) -> dict[str, Any] | None:
@@ -271,8 +274,8 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
         "valid": report.valid,
         "excluded": {table.keys[i]: list(codes[i]) for i in compress(range(len(codes)), codes)},
         "ranges": {
-            table.keys[row]: kept
-            for row, kept in sorted(ranges([*report.findings, *report.suppressed]).items())
+            table.keys[row]: steps
+            for row, steps in sorted(ranges([*report.findings, *report.suppressed]).items())
         },
     }
 
@@ -283,14 +286,14 @@ def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
     Notes:
         Ranges from several findings on one row are intersected.
     """
-    found: dict[int, list[list[int]]] = {}
-    for rows, those in ((f.rows, f.ranges) for f in findings if f.ranges is not None):
-        for row, some in zip(rows.tolist(), those.tolist(), strict=True):
-            kept = [[first, stop] for first, stop in some if first < stop]
-            past = found.get(row, kept)
-            both = ([max(a, c), min(b, d)] for a, b in past for c, d in kept)
-            found[row] = [[first, stop] for first, stop in both if first < stop]
-    return found
+    by_row: dict[int, list[list[int]]] = {}
+    for rows, finding_ranges in ((f.rows, f.ranges) for f in findings if f.ranges is not None):
+        for row, row_ranges in zip(rows.tolist(), finding_ranges.tolist(), strict=True):
+            nonempty = [[first, stop] for first, stop in row_ranges if first < stop]
+            earlier = by_row.get(row, nonempty)
+            intersections = ([max(a, c), min(b, d)] for a, b in earlier for c, d in nonempty)
+            by_row[row] = [[first, stop] for first, stop in intersections if first < stop]
+    return by_row
 
 
 # ------------------------------------------------------------------------------------------- folder
@@ -376,9 +379,9 @@ def check_crashes(
     Raises:
         DamagedRunError: a built-in rule crashed.
     """
-    told = {crash["traceback"] for crash in known}
+    reported = {crash["traceback"] for crash in known}
     # A colon marks a user's own check, which may raise.
-    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]
+    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in reported]
     if fresh:
         why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
         msg = (
@@ -443,7 +446,7 @@ def _shallow(value: Any) -> Any:
     waiting = [value]
     level = 0
     while waiting:
-        waiting = [one for each in waiting for one in _inner(each)]
+        waiting = [inner_value for container in waiting for inner_value in _inner(container)]
         level += 1
         if level > _DEEP:
             msg = f"more than {_DEEP} levels deep"
@@ -802,9 +805,11 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
     try:
         _adapter(kind).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        msg = f"{name} is damaged: {where or 'it'}: {first['msg']}"
+        error_details = error.errors(include_url=False, include_context=False, include_input=False)[
+            0
+        ]
+        location = ".".join(map(str, error_details["loc"]))
+        msg = f"{name} is damaged: {location or 'it'}: {error_details['msg']}"
         raise ValueError(msg) from None
     return value
 
@@ -816,14 +821,12 @@ def read_result(folder: Path) -> dict[str, Any]:
         OSError: it is missing, not a regular file, or larger than the limit.
         ValueError: it is damaged, or of another format.
     """
-    said = read_json(folder / RESULT, RESULT_BYTES, links=False)
-    found = said.get("format") if isinstance(said, dict) else None
-    if found != RESULT_FORMAT:
-        msg = (
-            f"{RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
-        )
+    document = read_json(folder / RESULT, RESULT_BYTES, links=False)
+    stored_format = document.get("format") if isinstance(document, dict) else None
+    if stored_format != RESULT_FORMAT:
+        msg = f"{RESULT} is of format {str(stored_format)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
         raise ValueError(msg)
-    result: dict[str, Any] = _checked(Result, said, RESULT)
+    result: dict[str, Any] = _checked(Result, document, RESULT)
     verdict = result["verdict"]
     crashed = bool(result["crashes"]) or "crashes" in result.get("left_out", {})
     if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
@@ -843,8 +846,8 @@ def read_started(folder: Path) -> str:
     Raises:
         OSError, ValueError: as in `read_result`.
     """
-    said = read_json(folder / RESULT, RESULT_BYTES, links=False)
-    started: str = _checked(BeganJson, said, RESULT)["run"]["started"]
+    document = read_json(folder / RESULT, RESULT_BYTES, links=False)
+    started: str = _checked(BeganJson, document, RESULT)["run"]["started"]
     return started
 
 
@@ -855,19 +858,19 @@ def read_valid(folder: Path, samples: int) -> dict[str, Any]:
         OSError, ValueError: as in `read_result`.
     """
     limit = VALID_BYTES + VALID_BYTES_EACH * samples
-    said = read_json(folder / VALID, limit, VALUES + _VALUES_EACH * samples, links=False)
-    found: dict[str, Any] = _checked(Valid, said, VALID)
-    return found
+    document = read_json(folder / VALID, limit, VALUES + _VALUES_EACH * samples, links=False)
+    checked: dict[str, Any] = _checked(Valid, document, VALID)
+    return checked
 
 
 def read_previews(folder: Path) -> dict[str, Any] | None:
     """Return the previews.json of a run; None where it is missing or cannot be read."""
     try:
-        said = read_json(folder / PREVIEWS, PREVIEWS_BYTES, links=False)
-        found: dict[str, Any] = _checked(Previews, said, PREVIEWS)
+        document = read_json(folder / PREVIEWS, PREVIEWS_BYTES, links=False)
+        checked: dict[str, Any] = _checked(Previews, document, PREVIEWS)
     except (OSError, ValueError):  # no previews were made, or the file is damaged
         return None
-    return found if found["format"] == PREVIEWS_FORMAT else None
+    return checked if checked["format"] == PREVIEWS_FORMAT else None
 
 
 def read_schema(folder: Path) -> Schema:
@@ -892,7 +895,7 @@ def parse_head(data: bytes, rows: int) -> dict[str, Any]:
     if len(data) > limit:
         msg = f"the head of {LISTING} has {len(data):,} bytes; at most {limit:,} are read"
         raise ValueError(msg)
-    said: dict[str, Any] = _checked(
+    head: dict[str, Any] = _checked(
         Head, parse_json(data, VALUES + _VALUES_EACH * rows), f"the head of {LISTING}"
     )
-    return said
+    return head

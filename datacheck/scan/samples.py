@@ -94,19 +94,19 @@ class _Thrift:
         return self._data[self.at - 1]
 
     def _varint(self) -> int:
-        found = shift = 0
+        number = shift = 0
         while (byte := self._byte()) >= 0x80:
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             shift += 7
             if shift > 63:
                 msg = "a number of more than 64 bits"
                 raise ValueError(msg)
-        return found | byte << shift
+        return number | byte << shift
 
     def _number(self, deep: int = 0, wanted: _Wanted = _ALL) -> int:
         del deep, wanted
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+        encoded = self._varint()
+        return (encoded >> 1) ^ -(encoded & 1)
 
     def _keep(self, deep: int, wanted: _Wanted) -> None:
         self._left -= wanted is not _NOTHING
@@ -117,21 +117,23 @@ class _Thrift:
     def struct(self, deep: int = 0, wanted: _Wanted = _ALL) -> dict[int, Any]:
         """Return the wanted fields of a struct; the other fields are parsed and dropped."""
         self._keep(deep, wanted)
-        found: dict[int, Any] = {}
-        seen: set[int] = set()
+        fields: dict[int, Any] = {}
+        numbers: set[int] = set()
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else self._number()
             # Refused, since other readers use the other of two fields, or 16 bits of the number.
-            if field in seen or not 0 <= field < 1 << 15:
+            if field in numbers or not 0 <= field < 1 << 15:
                 msg = f"field {field} of a struct stands twice, or has an unknown number"
                 raise ValueError(msg)
-            seen.add(field)
-            within = wanted if wanted is _ALL or wanted is _NOTHING else wanted.get(field, _NOTHING)
-            value = self._kinds[head & 15](deep + 1, within)
-            if within is not _NOTHING:
-                found[field] = value
-        return found
+            numbers.add(field)
+            inner_wanted = (
+                wanted if wanted is _ALL or wanted is _NOTHING else wanted.get(field, _NOTHING)
+            )
+            value = self._kinds[head & 15](deep + 1, inner_wanted)
+            if inner_wanted is not _NOTHING:
+                fields[field] = value
+        return fields
 
     def _bytes(self, size: int) -> bytes:
         if size > len(self._data) - self.at:
@@ -148,8 +150,8 @@ class _Thrift:
             msg = "it ends too soon"
             raise ValueError(msg)
         kind = head & 15
-        read = self._kinds[3 if kind in {1, 2} else kind]
-        values = (read(deep + 1, wanted) for _ in range(count))
+        read_value = self._kinds[3 if kind in {1, 2} else kind]
+        values = (read_value(deep + 1, wanted) for _ in range(count))
         if wanted is not _NOTHING:
             return list(values)
         deque(values, maxlen=0)
@@ -170,10 +172,10 @@ def check(file: BinaryIO) -> int:
     """
     size = file.seek(0, os.SEEK_END)
     try:
-        said = _Thrift(_footer(file, size)).struct(wanted=_FOOTER)
-        groups = said[4]
-        memory = _check_groups(said, size)
-        names = [part[4] for part in _leaves(said)]
+        footer = _Thrift(_footer(file, size)).struct(wanted=_FOOTER)
+        groups = footer[4]
+        memory = _check_groups(footer, size)
+        names = [part[4] for part in _leaves(footer)]
         for chunk, name in (
             (c[3], n) for group in groups if group[3] for c, n in zip(group[1], names, strict=True)
         ):
@@ -182,7 +184,7 @@ def check(file: BinaryIO) -> int:
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
-    check_memory(memory, size, said[3])
+    check_memory(memory, size, footer[3])
     return memory
 
 
@@ -192,36 +194,36 @@ def check_memory(memory: int, size: int, rows: int) -> None:
     Raises:
         ValueError: the columns take more.
     """
-    if memory > (most := MOST_BYTES + MOST_RATIO * size + MOST_EACH * rows):
+    if memory > (limit := MOST_BYTES + MOST_RATIO * size + MOST_EACH * rows):
         msg = (
-            f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a "
+            f"its columns take {memory:,} bytes of memory; at most {limit:,} are allowed for a "
             f"file of {size:,}"
         )
         raise ValueError(msg)
 
 
-def _leaves(said: dict[int, Any]) -> list[dict[int, Any]]:
-    return [part for part in said[2][1:] if 5 not in part]
+def _leaves(footer: dict[int, Any]) -> list[dict[int, Any]]:
+    return [part for part in footer[2][1:] if 5 not in part]
 
 
-def _check_groups(said: dict[int, Any], size: int) -> int:
-    rows = said[3]
-    groups = said[4]
-    names = _leaves(said)
-    if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
+def _check_groups(footer: dict[int, Any], size: int) -> int:
+    rows = footer[3]
+    groups = footer[4]
+    leaves = _leaves(footer)
+    if rows < 0 or sum(group[3] for group in groups) != rows or len(leaves) > _COLUMNS:
         msg = (
-            f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, "
+            f"{rows:,} rows and {len(leaves):,} columns are declared, its row groups have others, "
             f"or too many"
         )
         raise ValueError(msg)
-    if any(part.get(2, 0) > _WIDTH[_FIXED_BYTES] for part in names):
+    if any(part.get(2, 0) > _WIDTH[_FIXED_BYTES] for part in leaves):
         msg = "a column of wide values"
         raise ValueError(msg)
     memory = keys = stored = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
         types = [chunk[1] for chunk in chunks]  # must agree with the tree's, which Arrow uses
-        if types != [part[1] for part in names] or not 0 <= group[3] <= ROW_GROUP:
+        if types != [part[1] for part in leaves] or not 0 <= group[3] <= ROW_GROUP:
             msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns, or of other types"
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
@@ -260,9 +262,9 @@ def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
     values = chunk[5]
     large = chunk[6]
     stored = chunk[7]
-    known = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
-    within = 4 <= _first(chunk) <= _first(chunk) + stored <= size or not rows
-    if not (known and within and 0 <= values <= WIDEST * max(1, rows) and large >= 0):
+    valid_types = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
+    in_file = 4 <= _first(chunk) <= _first(chunk) + stored <= size or not rows
+    if not (valid_types and in_file and 0 <= values <= WIDEST * max(1, rows) and large >= 0):
         msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
         raise ValueError(msg)
     return int(values) * (_WIDTH[kind] + 1) + (int(large) if kind == _TEXT else 0)
@@ -288,15 +290,15 @@ def _check_pages(file: BinaryIO, chunk: dict[int, Any], *, plain: bool) -> None:
     while place < stop:
         file.seek(place)
         header = _Thrift(file.read(min(_PAGE_HEAD, stop - place)))
-        said = header.struct()
-        large -= said[2]
-        place += header.at + said[3]
-        if said[2] < 0 or said[3] < 0 or large < 0 or place > stop:
+        page = header.struct()
+        large -= page[2]
+        place += header.at + page[3]
+        if page[2] < 0 or page[3] < 0 or large < 0 or place > stop:
             msg = "a page is larger than its column"
             raise ValueError(msg)
-        few = said[1] != _DICTIONARY or said[7][1] <= chunk[5]
+        few = page[1] != _DICTIONARY or page[7][1] <= chunk[5]
         # Page type 0 is a data page, and encoding 0 is PLAIN.
-        if not few or (plain and (said[1] or said[5][2])):
+        if not few or (plain and (page[1] or page[5][2])):
             msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
             raise ValueError(msg)
 
@@ -396,9 +398,11 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
         words = [word.encode() for word in texts.words]
         rows = texts.rows
         lengths = np.array([*map(len, words), 0])[rows]
-        alike = len(rows) and rows.min() == rows.max()
+        constant = len(rows) and rows.min() == rows.max()
         octets = (
-            words[rows[0]] * len(rows) if alike else b"".join([words[row] for row in rows.tolist()])
+            words[rows[0]] * len(rows)
+            if constant
+            else b"".join([words[row] for row in rows.tolist()])
         )
         return _strings(pa, octets, lengths)
     if isinstance(texts, NumberedKeys):
@@ -436,17 +440,17 @@ def _validity(pa: Any, present: Array | None) -> Any:
 
 
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
-    known = None if present.all() else present
+    validity = None if present.all() else present
     if values.dtype.kind in "OU":
-        if known is None and len(values) and not values.strides[0]:  # one text for all rows
+        if validity is None and len(values) and not values.strides[0]:  # one text for all rows
             return _arrow_texts(pa, Texts([values[0]], np.zeros(len(values), np.int32)))
-        return _strings(pa, *_encoded(np.where(present, values, "").tolist()), known)
+        return _strings(pa, *_encoded(np.where(present, values, "").tolist()), validity)
     if values.ndim == 1:
-        return _numbers(pa, values, known)
+        return _numbers(pa, values, validity)
     flat = _numbers(pa, values.reshape(-1))
     kind = pa.list_(flat.type, values.shape[1])
     return pa.FixedSizeListArray.from_buffers(
-        kind, len(values), [_validity(pa, known)], children=[flat]
+        kind, len(values), [_validity(pa, validity)], children=[flat]
     )
 
 
@@ -513,10 +517,10 @@ class _StoredColumns(MutableMapping[str, Measured]):
         self._known: dict[str, Measured | None] = dict.fromkeys(names)
 
     def __getitem__(self, name: str) -> Measured:
-        found = self._known[name]
-        if found is None:
-            found = self._known[name] = self._file.measured(name)
-        return found
+        column = self._known[name]
+        if column is None:
+            column = self._known[name] = self._file.measured(name)
+        return column
 
     def __setitem__(self, name: str, column: Measured) -> None:
         self._known[name] = column
@@ -602,8 +606,8 @@ class _SamplesFile:
                 _wide(chunk.dictionary) for chunk in chunks if hasattr(chunk, "dictionary")
             )
             check_memory(self._memory, self._size, self.count)
-        if (found := sum(map(len, chunks))) != self.count:
-            raise self._damaged(name, f"{found:,} rows for {self.count:,}")
+        if (rows := sum(map(len, chunks))) != self.count:
+            raise self._damaged(name, f"{rows:,} rows for {self.count:,}")
         return chunks
 
     @contextlib.contextmanager
@@ -739,5 +743,5 @@ def read_failing(path: Path) -> Texts:
 
 def read_codes(path: Path) -> str:
     """Return the digest of the column `codes` of a file."""
-    found: str = _SamplesFile(path).head[CODES]
-    return found
+    digest: str = _SamplesFile(path).head[CODES]
+    return digest

@@ -59,20 +59,20 @@ def units(table: Table, by: str, schema: Schema | None) -> list[str]:
         UsageError: the data have no such key, or not for every sample.
     """
     if by in _COLUMNS:
-        found = list({"group": table.groups, "file": table.files, "key": table.keys}[by])
+        unit_names = list({"group": table.groups, "file": table.files, "key": table.keys}[by])
     elif by == "split_key" and ":split_key" in table.columns:
-        found = [str(name) for name in table.columns[":split_key"].values]
+        unit_names = [str(name) for name in table.columns[":split_key"].values]
     else:
-        found = _placeholder(table, by, schema)
-    lacking = [key for key, name in zip(table.keys, found, strict=True) if not name]
-    if lacking and len(lacking) < len(found):
-        few = f"{len(lacking):,} of {len(found):,} samples have none, such as {lacking[0]}"
-        msg = f"--by {by}: {few}. Choose another key."
+        unit_names = _placeholder(table, by, schema)
+    lacking = [key for key, name in zip(table.keys, unit_names, strict=True) if not name]
+    if lacking and len(lacking) < len(unit_names):
+        problem = f"{len(lacking):,} of {len(unit_names):,} samples have none, such as {lacking[0]}"
+        msg = f"--by {by}: {problem}. Choose another key."
         raise UsageError(msg)
     if lacking:
         msg = f"--by {by}: the samples have none; known are {', '.join(_known(table, schema))}."
         raise UsageError(msg)
-    return found
+    return unit_names
 
 
 def _placeholder(table: Table, by: str, schema: Schema | None) -> list[str]:
@@ -81,32 +81,32 @@ def _placeholder(table: Table, by: str, schema: Schema | None) -> list[str]:
         msg = f"--by {by}: there is no such key; known are {', '.join(_known(table, schema))}."
         raise UsageError(msg)
     names = _names(table, templates)
-    return [one.get(by, "") for one in names]
+    return [values.get(by, "") for values in names]
 
 
 def _known(table: Table, schema: Schema | None) -> list[str]:
-    own = [name for name in _COLUMNS if name != "group" or any(table.groups)]
-    said = (
+    table_names = [name for name in _COLUMNS if name != "group" or any(table.groups)]
+    split_names = (
         ["split_key"]
         if ":split_key" in table.columns and any(table.columns[":split_key"].values)
         else []
     )
-    inside = [
+    template_names = [
         name
         for template in (file_templates(schema) if schema is not None else [])
         for name in template.names
     ]
-    return list(dict.fromkeys([*own, *said, *inside]))
+    return list(dict.fromkeys([*table_names, *split_names, *template_names]))
 
 
 def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    by_file: dict[str, dict[str, str]] = {}
     for file in table.files:
-        if file not in found:
-            found[file] = next(
+        if file not in by_file:
+            by_file[file] = next(
                 (names for t in templates if (names := t.match(file)) is not None), {}
             )
-    return [found[file] for file in table.files]
+    return [by_file[file] for file in table.files]
 
 
 def merged_units(table: Table, names: Sequence[str]) -> Array:
@@ -117,25 +117,25 @@ def merged_units(table: Table, names: Sequence[str]) -> Array:
     """
     numbers: dict[str, int] = {}
     unit = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
-    above = list(range(len(numbers)))
+    parents = list(range(len(numbers)))
 
     def top(number: int) -> int:
-        while above[number] != number:
-            above[number] = above[above[number]]
-            number = above[number]
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
         return number
 
     content = table.columns.get(":content")
     if content is not None:
-        first: dict[int, int] = {}
+        unit_by_content: dict[int, int] = {}
         for place in np.flatnonzero(content.present).tolist():
-            other = first.setdefault(int(content.values[place]), int(unit[place]))
-            one = top(other)
-            two = top(int(unit[place]))
-            above[max(one, two)] = min(one, two)
-    tops = np.array([top(number) for number in range(len(above))], dtype=np.int64)
-    found: Array = tops[unit] if len(unit) else unit
-    return found
+            first_unit = unit_by_content.setdefault(int(content.values[place]), int(unit[place]))
+            first_root = top(first_unit)
+            second_root = top(int(unit[place]))
+            parents[max(first_root, second_root)] = min(first_root, second_root)
+    tops = np.array([top(number) for number in range(len(parents))], dtype=np.int64)
+    merged: Array = tops[unit] if len(unit) else unit
+    return merged
 
 
 def assign_splits(
@@ -159,10 +159,10 @@ def assign_splits(
     order = sorted(label, key=lambda n: (digest64(f"{seed}\0{label[n]}".encode()), label[n]))
     ends = np.cumsum([sizes[n] for n in order])
     middles = (ends - np.array([sizes[n] for n in order]) / 2) / max(1, len(unit))
-    wanted = [split for split, share in shares.items() if share > 0]
-    bounds = np.cumsum([shares[split] for split in wanted])
-    chosen = np.minimum(np.searchsorted(bounds, middles, side="right"), len(wanted) - 1)
-    empty = [split for place, split in enumerate(wanted) if not (chosen == place).any()]
+    splits = [split for split, share in shares.items() if share > 0]
+    bounds = np.cumsum([shares[split] for split in splits])
+    chosen = np.minimum(np.searchsorted(bounds, middles, side="right"), len(splits) - 1)
+    empty = [split for place, split in enumerate(splits) if not (chosen == place).any()]
     if empty:
         msg = (
             f"{empty[0]} would be empty: {pluralize(len(order), 'group')}, the largest with "
@@ -170,7 +170,7 @@ def assign_splits(
             f"{len(unit):,} samples. Choose a finer --by, another share, or another --seed."
         )
         raise UsageError(msg)
-    split_of = {number: wanted[int(place)] for number, place in zip(order, chosen, strict=True)}
+    split_of = {number: splits[int(place)] for number, place in zip(order, chosen, strict=True)}
     return [split_of[number] for number in unit.tolist()]
 
 
@@ -182,16 +182,23 @@ def list_lines(table: Table, schema: Schema | None) -> list[str]:
     lists = None if schema is None else schema.samples.list
     if schema is None or lists is None or schema.samples.each is not None:
         return list(table.keys)
-    own = set(parse(lists, "").names) if isinstance(lists, str) else {"split"}
+    list_names = set(parse(lists, "").names) if isinstance(lists, str) else {"split"}
     templates = file_templates(schema)
-    free = [[name for name in template.names if name not in own] for template in templates]
-    found = []
+    free_names = [
+        [name for name in template.names if name not in list_names] for template in templates
+    ]
+    lines = []
     for file, names in zip(table.files, _names(table, templates), strict=True):
         parts = next(
-            (part for t, part in zip(templates, free, strict=True) if t.match(file) is not None), []
+            (
+                part
+                for t, part in zip(templates, free_names, strict=True)
+                if t.match(file) is not None
+            ),
+            [],
         )
-        found.append("/".join(names[name] for name in parts) or file)
-    return found
+        lines.append("/".join(names[name] for name in parts) or file)
+    return lines
 
 
 def can_be_listed(line: str) -> bool:
@@ -213,9 +220,9 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, P
             f"--to DIR."
         )
         raise UsageError(msg)
-    taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
-    if taken:
-        msg = f"{taken[0]}: exists already. Split lists are never overwritten; choose another --to."
+    existing = [path for path in paths.values() if path.exists() or path.is_symlink()]
+    if existing:
+        msg = f"{existing[0]}: exists already. Split lists are never overwritten; choose another --to."
         raise UsageError(msg)
     fsops.make_directory(folder)
     for split, path in paths.items():

@@ -76,11 +76,11 @@ def check_layout(run: ScanRun, data: Path) -> None:
         return
     from datacheck.scan.suggest import typed  # noqa: PLC0415  it loads all built-in schemas
 
-    wanted = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
+    group_pattern = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
     msg = (
         f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but "
         f"none holds a group "
-        f"like {wanted}: datacheck init {typed(data)} drafts a schema from what is in them"
+        f"like {group_pattern}: datacheck init {typed(data)} drafts a schema from what is in them"
     )
     raise UsageError(msg)
 
@@ -193,9 +193,9 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = list_dataset(data)
-    none = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
-    if none:
-        raise UsageError(none)
+    problem = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
+    if problem:
+        raise UsageError(problem)
     schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
     return schema, matches(schema, listing), len(listing.entries)
 

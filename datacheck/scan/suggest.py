@@ -73,12 +73,12 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         stem = stems.pop()
     else:
         stem = "" if stems == {""} else "{split}" if _splits(stems, levels) else "{id}"
-        last = {one.rpartition("-")[2] for one in stems}
-        first = {one.partition("-")[0] for one in stems}
-        if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(last, levels):
+        suffixes = {name.rpartition("-")[2] for name in stems}
+        prefixes = {name.partition("-")[0] for name in stems}
+        if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(suffixes, levels):
             # As TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
             stem = "{id}-{split}"
-        elif stem == "{id}" and _splits(first, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
+        elif stem == "{id}" and _splits(prefixes, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
             # As Hugging Face names its files: train-00000-of-00003.parquet
             stem = "{split}-{shard}-of-{shards}"
     return [
@@ -94,7 +94,9 @@ def _stem(name: str, ending: str) -> str:
     )
 
 
-def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[str]]) -> list[str]:
+def _folders(
+    values: Sequence[set[str]], level: int, upper_levels: Sequence[Sequence[str]]
+) -> list[str]:
     """Return the pattern of each kind at one level of folders.
 
     [] where the kinds differ in names that no pattern can hold.
@@ -105,12 +107,12 @@ def _folders(values: Sequence[set[str]], level: int, above: Sequence[Sequence[st
         return [name for kind in values for name in kind]
     if alone and len(every) > 1:
         return []
-    return ["{split}" if _splits(every, above) else f"{{folder{level + 1}}}"] * len(values)
+    return ["{split}" if _splits(every, upper_levels) else f"{{folder{level + 1}}}"] * len(values)
 
 
-def _splits(names: set[str], above: Sequence[Sequence[str]]) -> bool:
+def _splits(names: set[str], upper_levels: Sequence[Sequence[str]]) -> bool:
     """Tell whether names are split names; {split} stands in a pattern once at most."""
-    return names <= SPLITS and not any("{split}" in level for level in above)
+    return names <= SPLITS and not any("{split}" in level for level in upper_levels)
 
 
 _ISO_639_1 = (
@@ -166,7 +168,9 @@ def texts_by_language(paths: Sequence[str]) -> dict[str, dict[str, str]]:
         stem, _, side = path.rpartition(".")
         if stem.rpartition("/")[2] and _SIDE.fullmatch(side) and format_of(path) is None:
             texts[stem][side] = path
-    return {stem: found for stem, found in sorted(texts.items()) if len(found) > 1}
+    return {
+        stem: by_language for stem, by_language in sorted(texts.items()) if len(by_language) > 1
+    }
 
 
 def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
@@ -182,35 +186,36 @@ def corpus_of(paths: Sequence[str], count: LineCounter) -> Corpus | None:
         does not.
     """
     texts = texts_by_language(paths)
-    held = Counter(side for found in texts.values() for side in found)
-    if not held or len(held) > _MOST_SIDES:
+    side_counts = Counter(side for by_side in texts.values() for side in by_side)
+    if not side_counts or len(side_counts) > _MOST_SIDES:
         return None
-    first = min(held, key=lambda side: (-held[side], side))
-    texts = {stem: found for stem, found in texts.items() if first in found}
+    main_side = min(side_counts, key=lambda side: (-side_counts[side], side))
+    texts = {stem: by_side for stem, by_side in texts.items() if main_side in by_side}
     stems = list(texts)[:: max(1, len(texts) // _LOOKED)][:_LOOKED]
     lines = count([path for stem in stems for path in texts[stem].values()])
     pairs = [
-        (lines.get(texts[stem][first], 0), lines.get(path, -1))
+        (lines.get(texts[stem][main_side], 0), lines.get(path, -1))
         for stem in stems
         for side, path in texts[stem].items()
-        if side != first
+        if side != main_side
     ]
     if 2 * sum(abs(one - two) <= _EQUAL * max(one, two) for one, two in pairs) < len(pairs):
         return None
     sides = sorted(
-        {side for found in texts.values() for side in found}, key=lambda side: (side != first, side)
+        {side for by_side in texts.values() for side in by_side},
+        key=lambda side: (side != main_side, side),
     )
-    found = _patterns(texts, sides)
+    by_side = _patterns(texts, sides)
     optional = {
         side
         for side in sides
-        if sum(side in found for found in texts.values()) < _NEARLY_ALL * len(texts)
+        if sum(side in by_side for by_side in texts.values()) < _NEARLY_ALL * len(texts)
     }
-    every = tuple(sorted(path for found in texts.values() for path in found.values()))
-    counted = sum(lines.get(texts[stem][first], 0) for stem in stems)
-    if not found or not counted:
+    every = tuple(sorted(path for by_side in texts.values() for path in by_side.values()))
+    counted = sum(lines.get(texts[stem][main_side], 0) for stem in stems)
+    if not by_side or not counted:
         return None
-    return Corpus(dict(zip(sides, found, strict=True)), frozenset(optional), every, counted)
+    return Corpus(dict(zip(sides, by_side, strict=True)), frozenset(optional), every, counted)
 
 
 def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> list[str]:
@@ -218,15 +223,15 @@ def _patterns(texts: Mapping[str, Mapping[str, str]], sides: Sequence[str]) -> l
     names = [stem.rpartition("/")[2] for stem in texts]
     tail = _tail(names)
     kinds = [
-        ([found[side] for found in texts.values() if side in found], f"{tail}.{side}")
+        ([by_side[side] for by_side in texts.values() if side in by_side], f"{tail}.{side}")
         for side in sides
     ]
-    found = patterns(kinds)
+    by_side = patterns(kinds)
     words = Counter(re.split(r"[^a-z]", name, maxsplit=1)[0] for name in set(names))
     shards = sum(_SHARD.fullmatch(name.removesuffix(tail)) is not None for name in set(names))
-    if words.keys() <= SPLITS and shards < 2 and not any("{split}" in text for text in found):
-        return [text.replace("{id}", "{split}") for text in found]
-    return found
+    if words.keys() <= SPLITS and shards < 2 and not any("{split}" in text for text in by_side):
+        return [text.replace("{id}", "{split}") for text in by_side]
+    return by_side
 
 
 def _tail(names: Sequence[str]) -> str:
@@ -234,8 +239,8 @@ def _tail(names: Sequence[str]) -> str:
     shared = min(names, key=len) if len(set(names)) > 1 else ""
     while not all(name.endswith(shared) for name in names):
         shared = shared[1:]
-    found = re.search(r"[._-]", shared)
-    return shared[found.start() :] if found else ""
+    separator = re.search(r"[._-]", shared)
+    return shared[separator.start() :] if separator else ""
 
 
 _PATHS = 5_000  # paths of a folder that are examined
@@ -258,25 +263,26 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         Only names are used; of a large folder only some. A line is left out if it has a name that
         cannot be typed as it is shown (a line break, a terminal command).
     """
-    known = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     if wanted is None:
-        lines = [*_elsewhere(data, listing, known), *_other_names(listing, known)]
+        lines = [*_elsewhere(data, listing, schemas), *_other_names(listing, schemas)]
     else:
-        here = {
-            name: count for name, schema in known.items() if (count := matches(schema, listing))
+        fitting = {
+            name: count for name, schema in schemas.items() if (count := matches(schema, listing))
         }
-        mine = {wanted.name: wanted} if known.get(wanted.name) == wanted else {}
+        candidates = {wanted.name: wanted} if schemas.get(wanted.name) == wanted else {}
         lines = [
-            f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()
+            f"schema {name} fits {count:,} of them: --schema {name}"
+            for name, count in fitting.items()
         ]
-        lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
+        lines += [*_elsewhere(data, listing, candidates), *_other_names(listing, candidates)]
     lines += foreign_lines(listing)
-    held = _bytes_by_ending(listing)
+    byte_counts = _bytes_by_ending(listing)
     sides = {
         path for text in texts_by_language(listing.entries.paths).values() for path in text.values()
     }
-    readable = [ending for ending in held if format_of(f"x{ending}") is not None]
-    if 2 * sum(held[ending] for ending in readable) <= held.total():
+    readable = [ending for ending in byte_counts if format_of(f"x{ending}") is not None]
+    if 2 * sum(byte_counts[ending] for ending in readable) <= byte_counts.total():
         unknown = [
             path
             for path in listing.entries.paths
@@ -293,12 +299,14 @@ def unreadable(data: Path, listing: Listing) -> str:
     """Return a message for data without a file of a known format; "" where there is one."""
     if any(format_of(path) is not None for path in listing.entries.paths):
         return ""
-    none = (
+    problem = (
         f"{data}: no format reads any of its {len(listing.entries):,} files: "
         f"{by_ending(listing.entries.paths)}"
     )
-    known = sorted(suffix for one in formats().values() for suffix in one.suffixes)
-    first = f"{none}. Read are {' '.join(known)}. Convert the data to one of these, or {_OWN_CODE}"
+    suffixes = sorted(
+        suffix for file_format in formats().values() for suffix in file_format.suffixes
+    )
+    first = f"{problem}. Read are {' '.join(suffixes)}. Convert the data to one of these, or {_OWN_CODE}"
     return ManyLines.of(
         [first, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
     )
@@ -307,9 +315,11 @@ def unreadable(data: Path, listing: Listing) -> str:
 def by_ending(paths: Iterable[str]) -> str:
     """Return the number of files by ending, the most frequent first; rare ones are summed up."""
     kinds = Counter(PurePosixPath(path).suffix for path in paths).most_common()
-    said = [pluralize(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
-    rest = sum(count for _, count in kinds[_KINDS:])
-    return ", ".join([*said, f"{pluralize(rest, 'file')} of other kinds"] if rest else said)
+    phrases = [pluralize(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
+    remaining = sum(count for _, count in kinds[_KINDS:])
+    return ", ".join(
+        [*phrases, f"{pluralize(remaining, 'file')} of other kinds"] if remaining else phrases
+    )
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
@@ -329,8 +339,8 @@ def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
     root = root.resolve()  # a scan of a folder above does not follow links that lead out of it
     folders = root.parts[1:]
     for level in range(1, min(_LEVELS, len(folders) - 1) + 1):
-        within = "/".join(folders[-level:])
-        if any(_fits(schema, f"{within}/{path}") for path in paths):
+        prefix = "/".join(folders[-level:])
+        if any(_fits(schema, f"{prefix}/{path}") for path in paths):
             return _shown(root.parents[level - 1])
     return None
 
@@ -345,8 +355,8 @@ def _below(schema: Schema, root: Path, paths: list[str]) -> Path | None:
 
 
 def _shown(folder: Path) -> Path:
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+    working_folder = Path.cwd()
+    return folder.relative_to(working_folder) if folder.is_relative_to(working_folder) else folder
 
 
 def typed(path: Path) -> str:
@@ -362,12 +372,12 @@ def _step(listing: Listing) -> int:
 def _bytes_by_ending(listing: Listing) -> Counter[str]:
     """Return the bytes by file ending; of a large folder those of some files."""
     step = _step(listing)
-    held: Counter[str] = Counter()
+    byte_counts: Counter[str] = Counter()
     for path, nbytes in zip(
         listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True
     ):
-        held[PurePosixPath(path).suffix] += nbytes
-    return held
+        byte_counts[PurePosixPath(path).suffix] += nbytes
+    return byte_counts
 
 
 def _fits(schema: Schema, path: str) -> bool:
@@ -378,13 +388,13 @@ def _fits(schema: Schema, path: str) -> bool:
 
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield a one-line schema that applies a built-in schema to files with other names."""
-    held = _bytes_by_ending(listing)  # the ending with most bytes is the data, not notes
+    byte_counts = _bytes_by_ending(listing)  # the ending with most bytes is the data, not notes
     ending = max(
-        (one for one in held if format_of(f"x{one}") is not None),
-        key=lambda one: held[one],
+        (suffix for suffix in byte_counts if format_of(f"x{suffix}") is not None),
+        key=lambda suffix: byte_counts[suffix],
         default="",
     )
-    alike = [
+    fitting = [
         name
         for name, schema in schemas.items()
         if ending
@@ -393,9 +403,13 @@ def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[st
             t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema)
         )
     ]
-    if alike:
-        name, which = (
-            (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")
+    if fitting:
+        name, alternatives = (
+            (fitting[0], "")
+            if len(fitting) == 1
+            else ("NAME", f" (NAME is {' or '.join(fitting)})")
         )
-        own = f'{{datacheck: 1, name: mine, extends: {name}, samples: {{files: "**/*{ending}"}}}}'
-        yield f"the same layout, other file names: --schema mine.yaml with the line {own}{which}"
+        schema_line = (
+            f'{{datacheck: 1, name: mine, extends: {name}, samples: {{files: "**/*{ending}"}}}}'
+        )
+        yield f"the same layout, other file names: --schema mine.yaml with the line {schema_line}{alternatives}"

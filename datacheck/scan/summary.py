@@ -155,45 +155,53 @@ def coverage(past: PreviousRun, schema: Schema, level: Depth) -> ReadCoverage:
         path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path
     }
     unopened = [path for path in past.unclaimed if not is_ancillary(path)]
-    beside = _bytes(past.listing, [path for path in past.unclaimed if is_ancillary(path)])
-    own = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
-    nbytes = int(sizes[own].sum()) - beside
+    ancillary_bytes = _bytes(past.listing, [path for path in past.unclaimed if is_ancillary(path)])
+    in_root = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
+    nbytes = int(sizes[in_root].sum()) - ancillary_bytes
     patterns = [re.compile(translate(text)) for text in _not_read(schema)]
-    left = {path for path in unopened if any(pattern.match(path) for pattern in patterns)}
+    declared_unread = {
+        path for path in unopened if any(pattern.match(path) for pattern in patterns)
+    }
     companions = unopened_companions(schema, past.listing).difference(past.unclaimed)
-    left |= {path for path in companions if not root_of(past.listing.roots, path)[0]}
-    told = {note.key: note.reason for note in past.notes if note.code == UNREAD}
-    rest = [(path, _named(path, told)) for path in unopened if path not in left]
-    rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
-    whole = own & (entries.digests == encoded_digest(NOT_WHOLE))
+    declared_unread |= {path for path in companions if not root_of(past.listing.roots, path)[0]}
+    format_names = {note.key: note.reason for note in past.notes if note.code == UNREAD}
+    unread = [
+        (path, _named(path, format_names)) for path in unopened if path not in declared_unread
+    ]
+    unread += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
+    partly_read = in_root & (entries.digests == encoded_digest(NOT_WHOLE))
     if level != "structure":
         untyped = [
-            entries.paths[at]
-            for at in np.flatnonzero(whole)
-            if entries.paths[at].lower().endswith(_UNTYPED)
+            entries.paths[place]
+            for place in np.flatnonzero(partly_read)
+            if entries.paths[place].lower().endswith(_UNTYPED)
         ]
-        rest += [(path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped]
-    kinds = _kinds(past.listing, rest)
-    passed = _bytes(past.listing, left)
+        unread += [
+            (path, (f"{_UNTYPED} of a type that nothing says", _DECLARE)) for path in untyped
+        ]
+    kinds = _kinds(past.listing, unread)
+    passed = _bytes(past.listing, declared_unread)
     opened = max(0, nbytes - passed - sum(kind.nbytes for kind in kinds))
-    partly = min(opened, int(sizes[whole].sum()))
-    met, read = _fields(past, schema, level)
+    partly = min(opened, int(sizes[partly_read].sum()))
+    fields_met, fields_read = _fields(past, schema, level)
     guessed = bool(options_of(schema, catalogue()[UNREAD])["left_out"])
-    return ReadCoverage(nbytes, opened, partly, passed, met, read, kinds, guessed)
+    return ReadCoverage(nbytes, opened, partly, passed, fields_met, fields_read, kinds, guessed)
 
 
 def _fields(past: PreviousRun, schema: Schema, level: Depth) -> tuple[int, int]:
     """Return how many fields were met, and how many had their values read."""
-    met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {
-        ""
-    }
-    met = {name for name in met if schema.part_of(name) is None}
-    headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
+    met_fields = {
+        name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")
+    } - {""}
+    met_fields = {name for name in met_fields if schema.part_of(name) is None}
+    headers = {"deep": set(), "numeric": met_fields & pixels(schema), "structure": met_fields}[
+        level
+    ]
     # For fields that the schema does not list, rows hold the measurements of all of them together.
     # A field that was read in some samples and skipped in others has both names.
-    said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
-    passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
-    return len(said) + len(passed), len(said) - len(headers)
+    named = met_fields.union(name for name in past.undeclared if not name.endswith(NOT_READ))
+    passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - named
+    return len(named) + len(passed), len(named) - len(headers)
 
 
 def notes_with_unread(notes: Sequence[Note], found: ReadCoverage) -> list[Note]:
@@ -210,8 +218,8 @@ def without_unread_rule(choices: Sequence[Choice], *, unread: bool) -> list[Choi
 
 
 def _not_read(schema: Schema) -> Iterable[str]:
-    found: Iterable[str] = options_of(schema, catalogue()[UNREAD])["not_read"]
-    return [str(text) for text in found]
+    patterns: Iterable[str] = options_of(schema, catalogue()[UNREAD])["not_read"]
+    return [str(text) for text in patterns]
 
 
 def _bytes(listing: Listing, paths: Iterable[str]) -> int:
@@ -223,7 +231,7 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
     grouped: dict[tuple[str, str], list[str]] = {}
     for path, kind in files:
         grouped.setdefault(kind, []).append(path)
-    found = [
+    kinds = [
         UnreadKind(
             name,
             way,
@@ -234,16 +242,16 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
         )
         for (name, way), paths in grouped.items()
     ]
-    return sorted(found, key=lambda kind: (-kind.nbytes, kind.name))
+    return sorted(kinds, key=lambda kind: (-kind.nbytes, kind.name))
 
 
-def _named(path: str, told: Mapping[str, str]) -> tuple[str, str]:
+def _named(path: str, format_names: Mapping[str, str]) -> tuple[str, str]:
     """Return the format or suffix of a file that no sample uses, and how to get it read."""
-    found = None if format_of(path) is not None else unsupported_format(path)
-    if found is None and format_of(path) is None:
-        name = told.get(PurePosixPath(path).suffix)
-        found = next((one for one in UNSUPPORTED if one.name == name), None)
-    return (_name(path), "") if found is None else (found.name, found.way)
+    unsupported = None if format_of(path) is not None else unsupported_format(path)
+    if unsupported is None and format_of(path) is None:
+        name = format_names.get(PurePosixPath(path).suffix)
+        unsupported = next((candidate for candidate in UNSUPPORTED if candidate.name == name), None)
+    return (_name(path), "") if unsupported is None else (unsupported.name, unsupported.way)
 
 
 def _name(path: str) -> str:
@@ -256,32 +264,32 @@ def first_bytes_notes(listing: Listing, unclaimed: Sequence[str]) -> list[Note]:
 
 
 def _looked_into(listing: Listing, unclaimed: Sequence[str]) -> Iterator[tuple[str, str]]:
-    strange: dict[str, str] = {}
+    unknown: dict[str, str] = {}
     for path in unclaimed:
         if unsupported_format(path) is None and format_of(path) is None and not is_ancillary(path):
-            strange.setdefault(PurePosixPath(path).suffix, path)
+            unknown.setdefault(PurePosixPath(path).suffix, path)
     folders = Roots(listing.root, listing.roots)
-    for suffix, path in sorted(strange.items())[:_PEEKED]:
+    for suffix, path in sorted(unknown.items())[:_PEEKED]:
         try:
             with folders.file(path).open("rb") as file:
-                found = unsupported_format("", file.read(HEAD_BYTES))
+                unsupported = unsupported_format("", file.read(HEAD_BYTES))
         except (OSError, FormatError):  # gone, or refused: nothing to report either way
             continue
-        if found is not None:
-            yield suffix, found.name
+        if unsupported is not None:
+            yield suffix, unsupported.name
 
 
 def foreign_lines(listing: Listing) -> list[str]:
     """Return a line for each of the largest formats without a reader: its name, and a way in."""
-    held: Counter[UnsupportedFormat] = Counter()
-    firsts: dict[UnsupportedFormat, str] = {}
+    byte_counts: Counter[UnsupportedFormat] = Counter()
+    examples: dict[UnsupportedFormat, str] = {}
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
-        if format_of(path) is None and (found := unsupported_format(path)) is not None:
-            held[found] += nbytes
-            firsts.setdefault(found, path)
+        if format_of(path) is None and (file_format := unsupported_format(path)) is not None:
+            byte_counts[file_format] += nbytes
+            examples.setdefault(file_format, path)
     return [
-        f"no format reads {found.name} ({firsts[found]}): {found.way}"
-        for found, _ in held.most_common(_MOST_LISTED)
+        f"no format reads {file_format.name} ({examples[file_format]}): {file_format.way}"
+        for file_format, _ in byte_counts.most_common(_MOST_LISTED)
     ]
 
 
@@ -375,11 +383,11 @@ def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults
 
 def _tokenized(table: Table) -> int:
     """Return how many samples had their tokens counted, the slowest of all measurements."""
-    found = np.zeros(len(table), bool)
+    tokenized = np.zeros(len(table), bool)
     for name in table.columns:  # names only: a column is read when it is accessed
         if name.startswith(":") and name.endswith(":trained"):
-            found |= table.columns[name].present
-    return int(found.sum())
+            tokenized |= table.columns[name].present
+    return int(tokenized.sum())
 
 
 def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
@@ -393,8 +401,8 @@ def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
         if why:
             unseen.setdefault(why, []).append(f"{verdict.code} {verdict.name}")
     for why, rules in unseen.items():
-        some = rules if len(rules) <= _RULES else [rule.partition(" ")[0] for rule in rules]
-        yield f"{', '.join(some)}: {why}"
+        rule_names = rules if len(rules) <= _RULES else [rule.partition(" ")[0] for rule in rules]
+        yield f"{', '.join(rule_names)}: {why}"
     unread = [
         name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in state.table.columns
     ]
@@ -404,9 +412,9 @@ def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
             f"compares by them"
         )
     passed = [name.removesuffix(NOT_READ) for name in state.undeclared if name.endswith(NOT_READ)]
-    met = [name for name in state.undeclared if not name.endswith(NOT_READ)]
-    if met and ANY not in facts.schema.fields:
-        yield _undeclared(met, "judged by what needs no promise only")
+    undeclared = [name for name in state.undeclared if not name.endswith(NOT_READ)]
+    if undeclared and ANY not in facts.schema.fields:
+        yield _undeclared(undeclared, "judged by what needs no promise only")
     if passed:
         yield _undeclared(passed, "not judged (not read, or there are too many)")
     yield from _unopened(state.unclaimed, facts.coverage)
@@ -432,25 +440,25 @@ def _skipped_samples(table: Table) -> Iterable[str]:
         yield f"{_count(count, 'sample')}: {reason.partition(' ')[2]}"
 
 
-def _undeclared(names: Sequence[str], what: str) -> str:
-    shown = ", ".join(name or "''" for name in names[:8]) + (
+def _undeclared(names: Sequence[str], judgement: str) -> str:
+    listed = ", ".join(name or "''" for name in names[:8]) + (
         "" if len(names) <= 8 else f" … {len(names) - 8} more"
     )
-    return f"{_count(len(names), 'field')} that the schema does not list, {what}: {shown}"
+    return f"{_count(len(names), 'field')} that the schema does not list, {judgement}: {listed}"
 
 
-def _unopened(paths: Sequence[str], found: ReadCoverage | None) -> Iterable[str]:
+def _unopened(paths: Sequence[str], read_coverage: ReadCoverage | None) -> Iterable[str]:
     if paths:
         kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
-        shown = ", ".join(
+        counts = ", ".join(
             f"{kind} {count:,}"
             for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6]
         )
-        more = " …" if len(kinds) > 6 else ""
+        ellipsis = " …" if len(kinds) > 6 else ""
         yield (
-            f"{_count(len(paths), 'file')} that no sample uses ({shown}{more}), such as {paths[0]}"
+            f"{_count(len(paths), 'file')} that no sample uses ({counts}{ellipsis}), such as {paths[0]}"
         )
-    named = [] if found is None else [kind for kind in found.kinds if kind.way]
+    named = [] if read_coverage is None else [kind for kind in read_coverage.kinds if kind.way]
     for kind in named[:_NAMED]:
         yield (
             f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: "
@@ -458,8 +466,8 @@ def _unopened(paths: Sequence[str], found: ReadCoverage | None) -> Iterable[str]
         )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _more(number: int) -> str:

@@ -56,7 +56,9 @@ class _FittingNames:
         """Drop a name and all later ones: they did not fit when there were fewer rows."""
         if self.holds(name):
             self._end = name
-            self._names = {known: of for known, of in self._names.items() if known < name}
+            self._names = {
+                kept_name: widths for kept_name, widths in self._names.items() if kept_name < name
+            }
 
     def add(self, name: str, column: str, width: int) -> None:
         """Count a column of a name, with its bytes per row."""
@@ -66,12 +68,12 @@ class _FittingNames:
 
     def cut(self, rows: int) -> None:
         """Drop the names that no longer fit."""
-        left = min(self._room.most, self._room.few + self._room.row * rows)
+        bytes_left = min(self._room.most, self._room.few + self._room.row * rows)
         for place, (name, widths) in enumerate(sorted(self._names.items())):
-            left -= rows * max(
+            bytes_left -= rows * max(
                 sum(widths.values()) - widths.get(LEFT_OUT, 0), widths.get(LEFT_OUT, 0)
             )
-            if left < 0 or place == self._room.names:
+            if bytes_left < 0 or place == self._room.names:
                 self.end_at(name)
                 return
 
@@ -173,15 +175,15 @@ class BoundedTables:
             elif stat != LEFT_OUT and not fitting.holds(name):
                 del columns[f"{name}:{stat}"]
                 if fitting is self._wide:
-                    before = measured._replace(values=np.zeros(len(table), np.int32))
+                    left_out = measured._replace(values=np.zeros(len(table), np.int32))
                     mark = f"{name}:{LEFT_OUT}"
-                    before = columns.get(mark, before)
-                    columns[mark] = before._replace(
-                        values=before.values + np.int32(_counted(measured))
+                    left_out = columns.get(mark, left_out)
+                    columns[mark] = left_out._replace(
+                        values=left_out.values + np.int32(_counted(measured))
                     )
         if end := self._unlisted.end:
-            none = np.broadcast_to(np.int32(0), len(table))
-            columns[f"{end}:{LEFT_OUT}"] = Measured(none, np.broadcast_to(np.True_, len(table)))
+            zeros = np.broadcast_to(np.int32(0), len(table))
+            columns[f"{end}:{LEFT_OUT}"] = Measured(zeros, np.broadcast_to(np.True_, len(table)))
         return replace(table, columns=columns)
 
 

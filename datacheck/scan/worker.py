@@ -78,13 +78,15 @@ def _digest_or_none(value: Any) -> bool:
 
 def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     items = {(item["path"], item["split"]) for item in task["items"]}
-    read = [(path, split) for path, split, _ in answer["items"]]
-    whole = {(item["path"], item["split"]) for item in task["items"] if Item.from_dict(item).whole}
+    answered = [(path, split) for path, split, _ in answer["items"]]
+    whole_items = {
+        (item["path"], item["split"]) for item in task["items"] if Item.from_dict(item).whole
+    }
     table = Table.from_wire(answer["table"])
     return (
-        items.issuperset(read)
+        items.issuperset(answered)
         and _can_be_cut(*answer["cut"])
-        and _covers_items(items, whole, table)
+        and _covers_items(items, whole_items, table)
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
         and (not task.get("plain") or in_form(table.columns))
         and "deaths" not in answer  # the parent adds these
@@ -96,17 +98,19 @@ def _can_be_cut(total: int, step: int) -> bool:
     return total <= SAMPLES and total <= step * _MOST_PARTS
 
 
-def _covers_items(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
+def _covers_items(
+    items: set[tuple[str, str]], whole_items: set[tuple[str, str]], table: Table
+) -> bool:
     """Tell whether all rows belong to these items, and each whole item has at least one row.
 
     Notes:
         The words are compared first, so that there are not too many pairs to look at.
     """
     files, splits = ({item[i] for item in items} for i in (0, 1))
-    known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(
+    words_fit = files.issuperset(Texts.of(table.files).words) and splits.issuperset(
         Texts.of(table.splits).words
     )
-    return known and items >= _slots(table) >= whole
+    return words_fit and items >= _slots(table) >= whole_items
 
 
 @answers(
@@ -149,8 +153,8 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     source = open_source(schema, root, roots, level=task["level"])
     source.unlisted = schema.reads_unlisted and task["level"] != "structure"
     add_module_folders(task.get("paths", ()))
-    known = known_measures(schema)
-    bench = MeasurementRunner(schema, [known[name] for name in task["measures"]])
+    measures = known_measures(schema)
+    bench = MeasurementRunner(schema, [measures[name] for name in task["measures"]])
     todo = [Item.from_dict(data) for data in task["items"]]
     files = [source.files(item) for item in todo]
     before: dict[str, Entry | None] = {}
@@ -176,21 +180,21 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
 
     rows = BoundedTables(schema)
     unread: dict[int, list[Unread]] = {}
-    for got in source.read_all(todo, at):
+    for block in source.read_all(todo, at):
         beat(place)
         waiting = 0
-        if isinstance(got, Unread):
-            unread.setdefault(place, []).append(got)
-            if got.alone:
+        if isinstance(block, Unread):
+            unread.setdefault(place, []).append(block)
+            if block.alone:
                 tables = [
-                    table for table in rows.tables() if Texts.of(table.files).words != [got.key]
+                    table for table in rows.tables() if Texts.of(table.files).words != [block.key]
                 ]
                 rows = BoundedTables(schema, tables)
         else:
-            for table in _rows(bench, got, unlisted=source.unlisted):
+            for table in _rows(bench, block, unlisted=source.unlisted):
                 rows.add(table)
-    for number, found in unread.items():
-        rows.add(unread_rows(found, todo[number].path, todo[number].split))
+    for number, failures in unread.items():
+        rows.add(unread_rows(failures, todo[number].path, todo[number].split))
     table = concatenate(rows.tables())
     spoiled = {
         file
@@ -239,8 +243,8 @@ def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator
         yield unread_rows(
             [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
         )
-    if rest := [i for i in range(len(block)) if i not in failing]:
-        yield _measured_rows(bench, block.take(rest), unlisted=unlisted, strict=False)
+    if measurable := [i for i in range(len(block)) if i not in failing]:
+        yield _measured_rows(bench, block.take(measurable), unlisted=unlisted, strict=False)
 
 
 def _measured_rows(
@@ -252,9 +256,9 @@ def _measured_rows(
     """
     if not unlisted:
         return checked_rows(block, bench.measure(block, strict=strict))
-    listed, others = bench.parted(block)
+    listed, undeclared = bench.parted(block)
     return checked_rows(
-        listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(others)
+        listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(undeclared)
     )
 
 
@@ -271,11 +275,11 @@ def _failure(bench: MeasurementRunner, block: Block) -> str:
 
 def _current_entries(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     """Return the current entries of files, and bind the source to exactly these files."""
-    found = {file: stat_entry(source.root, file, source.roots) for file in files}
+    entries = {file: stat_entry(source.root, file, source.roots) for file in files}
     source.folders.expected.update(
-        (file, entry[1:5]) for file, entry in found.items() if entry is not None
+        (file, entry[1:5]) for file, entry in entries.items() if entry is not None
     )
-    return found
+    return entries
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
@@ -354,12 +358,12 @@ def _complete_rows(
         if slot in keys:
             keys[slot].append(key)
     for slot, file in changed.items():
-        said = (
+        message = (
             f"{'it' if file == slot[0] else file} changed while it was read; scan again when "
             f"nothing writes to it"
         )
         extra.append(
-            unread_rows([Unread(key, "DC101", said) for key in keys[slot] or [slot[0]]], *slot)
+            unread_rows([Unread(key, "DC101", message) for key in keys[slot] or [slot[0]]], *slot)
         )
     return concatenate(
         [table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra]
@@ -435,9 +439,9 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
 
 
 def _groups(block: Block) -> Sequence[str]:
-    first = block.groups[0] if block.groups else ""
-    alike = not block.groups or block.groups.count(first) == len(block)
-    return _repeated(storable([first])[0], len(block)) if alike else storable(block.groups)
+    first_group = block.groups[0] if block.groups else ""
+    constant = not block.groups or block.groups.count(first_group) == len(block)
+    return _repeated(storable([first_group])[0], len(block)) if constant else storable(block.groups)
 
 
 def _repeated(text: str, count: int) -> Texts:

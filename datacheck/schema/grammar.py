@@ -214,7 +214,7 @@ def _number(value: float | None) -> str:
     )
 
 
-def _end(text: str, whole: str) -> float | None:
+def _end(text: str, range_text: str) -> float | None:
     if not text.strip():
         return None
     try:
@@ -222,7 +222,7 @@ def _end(text: str, whole: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        msg = f"{whole!r} is not a range; write low..high, for example 0.02..0.4"
+        msg = f"{range_text!r} is not a range; write low..high, for example 0.02..0.4"
         raise ValueError(msg)
     return value
 

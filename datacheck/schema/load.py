@@ -132,9 +132,11 @@ def choose_schema(
     ]
     fitting = [(count, name, schema) for schema, name in counted if (count := matches(schema))]
     names = {name for _, name, _ in fitting}
-    for whole in (load_schema(name) for name, parts in WHOLE.items() if names and names <= parts):
-        if len(names) > 1 or matches(_held_out(whole)):
-            return whole
+    for whole_schema in (
+        load_schema(name) for name, parts in WHOLE.items() if names and names <= parts
+    ):
+        if len(names) > 1 or matches(_held_out(whole_schema)):
+            return whole_schema
     if len(fitting) == 1:
         return fitting[0][2]
     if not fitting:
@@ -173,20 +175,20 @@ def find(name: str, kind: Kind) -> Path:
     Raises:
         SchemaError: there is neither.
     """
-    known = builtin(kind)
-    if name in known:
+    builtin_names = builtin(kind)
+    if name in builtin_names:
         return builtin_folder(kind) / f"{name}.yaml"
     path = Path(name)
     if path.is_file():
         return path
-    what = kind.removesuffix("s")
+    noun = kind.removesuffix("s")
     if "/" in name or "\\" in name or path.suffix in {".yaml", ".yml"}:
         state = "is a folder" if path.is_dir() else "no such file"
-        msg = f"{name}: {state}; a {what} is a YAML file or one of {', '.join(known)}"
+        msg = f"{name}: {state}; a {noun} is a YAML file or one of {', '.join(builtin_names)}"
         raise SchemaError(msg)
-    near = suggestion(name, known)
+    near = suggestion(name, builtin_names)
     msg = (
-        f"no {what} is called {name!r}; built in are {', '.join(known)}, a file is named by its "
+        f"no {noun} is called {name!r}; built in are {', '.join(builtin_names)}, a file is named by its "
         f"path{near}"
     )
     raise SchemaError(msg)
@@ -256,10 +258,10 @@ def _extended(
             [(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines
         )
     below, below_lines = _extended(*read_yaml(read_text(path), str(path)), str(path), chain)
-    for own in ("datacheck", "name"):
-        below.pop(own, None)
-    kept = dict(below_lines)
-    return _merge(below, data, kept), kept | dict(lines)
+    for key in ("datacheck", "name"):
+        below.pop(key, None)
+    kept_lines = dict(below_lines)
+    return _merge(below, data, kept_lines), kept_lines | dict(lines)
 
 
 def _merge(
@@ -272,11 +274,11 @@ def _merge(
     """
     merged = dict(below)
     for key, value in above.items():
-        here = (*where, key)
-        if isinstance(value, dict) and isinstance(below.get(key), dict) and here != ("loader",):
-            merged[key] = _merge(below[key], value, kept, here)
+        key_path = (*where, key)
+        if isinstance(value, dict) and isinstance(below.get(key), dict) and key_path != ("loader",):
+            merged[key] = _merge(below[key], value, kept, key_path)
             continue
-        for place in [p for p in kept if p[: len(here)] == here]:
+        for place in [p for p in kept if p[: len(key_path)] == key_path]:
             del kept[place]
         if merged.pop(key, None) is None or value is not None:
             merged[key] = value
@@ -376,7 +378,7 @@ class _YamlReader:
     def _value(self, event: Any, where: Where) -> Any:
         if where:
             self.lines.setdefault(where, FileLine(self.origin, self.line))
-        before = self.nodes
+        node_count = self.nodes
         self._count(1, where)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), where)
@@ -391,7 +393,7 @@ class _YamlReader:
         else:
             value = self._mapping(where)
         if event.anchor:
-            self.anchors[event.anchor] = (value, self.nodes - before)
+            self.anchors[event.anchor] = (value, self.nodes - node_count)
         return value
 
     def _count(self, nodes: int, where: Where) -> None:
@@ -415,19 +417,19 @@ class _YamlReader:
         return items
 
     def _mapping(self, where: Where) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             key = self._key(event, where)
             line = self.line
-            if key in found:
+            if key in mapping:
                 self._note(
                     (*where, key),
                     f"this key stands twice, first on line {self.lines[*where, key].line}",
                 )
             else:
                 self.lines[*where, key] = FileLine(self.origin, line)
-            found[key] = self._value(self._next(), (*where, key))
-        return found
+            mapping[key] = self._value(self._next(), (*where, key))
+        return mapping
 
     def _key(self, event: Any, where: Where) -> str:
         if not isinstance(event, yaml.ScalarEvent):
@@ -528,15 +530,15 @@ def dump_schema(schema: Schema) -> str:
     Notes:
         Lossless: ``parse_schema(dump_schema(schema)) == schema``.
     """
-    said = schema.as_dict()
+    document = schema.as_dict()
     text = ""
     # PyYAML loses some characters (U+0085) unless it escapes them.
     for unescaped in (True, False):
         text = yaml.dump(
-            said, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20
+            document, Dumper=_CompactDumper, sort_keys=False, allow_unicode=unescaped, width=1 << 20
         )
         # Some unprintable characters reverse the text around them.
-        seen = all(line.isprintable() for line in text.split("\n"))
-        if seen and read_yaml(text, "")[0] == said:
+        is_printable = all(line.isprintable() for line in text.split("\n"))
+        if is_printable and read_yaml(text, "")[0] == document:
             break
     return text

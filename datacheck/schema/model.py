@@ -344,12 +344,12 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
     """
     waiting = [""]
     linked = deque[str]()
-    left = _LINKED
+    links_left = _LINKED
     within = f"{root.rstrip('/')}/"
-    while templates and (waiting or (linked and left)):
-        behind = not waiting
-        left -= behind
-        head = linked.popleft() if behind else waiting.pop()
+    while templates and (waiting or (linked and links_left)):
+        is_link = not waiting
+        links_left -= is_link
+        head = linked.popleft() if is_link else waiting.pop()
         folders, links, files = _listed(f"{folder}/{head}")
         paths = (
             head + name
@@ -358,14 +358,14 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
         )
         if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  Path.is_file may raise
             return True
-        here = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
+        real_folder = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
         goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)
         linked += [
             f"{head}{name}/"
             for name, goal in goals
-            if goal.startswith(within) and not here.startswith(goal)
+            if goal.startswith(within) and not real_folder.startswith(goal)
         ]
-        (linked if behind else waiting).extend(f"{head}{name}/" for name in folders)
+        (linked if is_link else waiting).extend(f"{head}{name}/" for name in folders)
         while len(linked) > _LINKED:
             linked.pop()
     return False
@@ -373,18 +373,18 @@ def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
 
 def _listed(folder: str) -> tuple[list[str], list[str], list[str]]:
     """Return the sorted names of folders, links to folders, and files in a folder."""
-    found: tuple[list[str], list[str], list[str]] = [], [], []
+    name_lists: tuple[list[str], list[str], list[str]] = [], [], []
     try:
         with os.scandir(folder) as scan:
             for entry in scan:
                 with suppress(OSError):  # a link to itself
                     is_dir = entry.is_dir()
-                    found[(1 if entry.is_symlink() else 0) if is_dir else 2].append(entry.name)
+                    name_lists[(1 if entry.is_symlink() else 0) if is_dir else 2].append(entry.name)
     except OSError:  # the listing reports it
         pass
-    for names in found:
+    for names in name_lists:
         names.sort()
-    return found
+    return name_lists
 
 
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
@@ -461,12 +461,12 @@ class Schema(_Model):
                 f"for all others"
             )
             raise ValueError(msg)
-        if (places := len(names) * (1 + len(self.when))) > _MOST_PLACES:
-            said = (
-                f"{len(names):,} fields for {len(self.when):,} splits of when are {places:,} "
+        if (declaration_count := len(names) * (1 + len(self.when))) > _MOST_PLACES:
+            count_text = (
+                f"{len(names):,} fields for {len(self.when):,} splits of when are {declaration_count:,} "
                 f"declarations"
             )
-            msg = f"{said}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
+            msg = f"{count_text}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
             raise ValueError(msg)
         return self
 
@@ -487,10 +487,10 @@ class Schema(_Model):
     @property
     def digest(self) -> str:
         """Digest of the schema without defaults, so that a new option changes no digest."""
-        said = self.as_dict()
+        document = self.as_dict()
         if self.loader is not None:  # the order of its steps matters, and canonical JSON sorts keys
-            said["loader"] = [list(step) for step in self.loader.steps]
-        return digest_value(said)
+            document["loader"] = [list(step) for step in self.loader.steps]
+        return digest_value(document)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values without defaults."""
@@ -501,8 +501,10 @@ class Schema(_Model):
         changes = self.when.get(f"split={split}", {})
         if self.tokenizer is not None and split in self.tokenizer.lengths:
             length = {"max_length": self.tokenizer.lengths[split], "lengths": {}}
-            own = self.model_copy(update={"tokenizer": self.tokenizer.model_copy(update=length)})
-            return own.for_split(split)
+            split_schema = self.model_copy(
+                update={"tokenizer": self.tokenizer.model_copy(update=length)}
+            )
+            return split_schema.for_split(split)
         if not changes:
             return self
         fields = {name: _explicit_values(spec) for name, spec in self.fields.items()}
@@ -528,28 +530,26 @@ class Schema(_Model):
         }
         if not several:
             return self
-        found = {name: self._place_of(name, places, data) for name, places in several.items()}
-        return self.model_copy(update={"roots": {**self.roots, **found}})
+        resolved = {name: self._place_of(name, places, data) for name, places in several.items()}
+        return self.model_copy(update={"roots": {**self.roots, **resolved}})
 
     def _place_of(self, name: str, places: Sequence[str], data: Path) -> str:
         head = f"{{{name}}}/"
         texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
         templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
         root = os.path.realpath(data)
-        there = {place: os.path.realpath(f"{data}/{place}") for place in places}
-        inside = [
-            place for place in places if f"{there[place]}/".startswith(f"{root.rstrip('/')}/")
-        ]
-        holding = [place for place in inside if _holds(there[place], root, templates)]
+        real = {place: os.path.realpath(f"{data}/{place}") for place in places}
+        inside = [place for place in places if f"{real[place]}/".startswith(f"{root.rstrip('/')}/")]
+        holding = [place for place in inside if _holds(real[place], root, templates)]
         # Otherwise the files in one place would hide those in another.
-        if len({there[place] for place in holding}) > 1:
+        if len({real[place] for place in holding}) > 1:
             msg = (
                 f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which "
                 f"counts (--root "
                 f"{name}=DIR), or remove the others."
             )
             raise UsageError(msg)
-        return next(iter(holding), next((p for p in places if os.path.isdir(there[p])), places[0]))  # noqa: PTH112
+        return next(iter(holding), next((p for p in places if os.path.isdir(real[p])), places[0]))  # noqa: PTH112
 
     def _companions(self) -> Iterator[str]:
         """Yield the patterns of companion files and of the fields' own files."""
@@ -576,17 +576,19 @@ class Schema(_Model):
         """
         for name in sorted(given):
             if name not in self.roots:
-                known = (
-                    suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
-                )
-                msg = f"schema {self.name} has no extra folder called {name!r}{known}"
+                hint = suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                msg = f"schema {self.name} has no extra folder called {name!r}{hint}"
                 raise UsageError(msg)
         places = (self if data is None else self.located(data, given)).roots.items()
-        first = {name: path[0] if isinstance(path, tuple) else path for name, path in places}
-        here = {
-            f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given
+        default_paths = {
+            name: path[0] if isinstance(path, tuple) else path for name, path in places
         }
-        moved = self._with_files(here) if here else self
+        replacements = {
+            f"{{{name}}}/": f"{path}/"
+            for name, path in default_paths.items()
+            if path and name not in given
+        }
+        moved = self._with_files(replacements) if replacements else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
         tokenizer = moved.tokenizer.model_copy(
@@ -594,15 +596,15 @@ class Schema(_Model):
         )
         return moved.model_copy(update={"tokenizer": tokenizer})
 
-    def _with_files(self, here: Mapping[str, str]) -> Schema:
+    def _with_files(self, replacements: Mapping[str, str]) -> Schema:
         data = self.model_dump(exclude_unset=True, mode="json")
         for fields in (data.get("fields", {}), *data.get("when", {}).values()):
             for spec in fields.values():
                 if spec.get("file"):
-                    spec["file"] = _replaced(spec["file"], here)
+                    spec["file"] = _replaced(spec["file"], replacements)
         companions = data["samples"].get("companions", {})
         for name, patterns in companions.items():
-            companions[name] = [_replaced(pattern, here) for pattern in patterns]
+            companions[name] = [_replaced(pattern, replacements) for pattern in patterns]
         return Schema.model_validate(data)
 
     def parts(self, name: str) -> dict[str, tuple[int, int]]:
@@ -662,7 +664,7 @@ _VIDEOS = (".mp4", ".m4v", ".mov")  # only their headers are read
 
 def pixels(schema: Schema) -> frozenset[str]:
     """Return the pixel fields: images, videos stored as arrays, depth maps in image files."""
-    found = set()
+    pixel_fields = set()
     for name, spec in schema.stored.items():
         files = (spec.file,) if spec.file is not None else schema.samples.files
         as_images = spec.role == "depth" and all(file.lower().endswith(_IMAGES) for file in files)
@@ -670,5 +672,5 @@ def pixels(schema: Schema) -> frozenset[str]:
             file.lower().endswith(_VIDEOS) for file in files
         )
         if spec.role == "image" or as_images or as_array:
-            found.add(name)
-    return frozenset(found)
+            pixel_fields.add(name)
+    return frozenset(pixel_fields)

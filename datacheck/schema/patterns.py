@@ -174,11 +174,11 @@ class Program:
             if kind is op.BRANCH:
                 self._branch(value[1], flags, steps)
             elif kind is op.SUBPATTERN:
-                group, more, less, inner = value
-                kept = group in self._kept
-                steps += [("save", 2 * group, None)] if kept else []
-                self._add(inner, (flags | more) & ~less, steps)
-                steps += [("save", 2 * group + 1, None)] if kept else []
+                group, added_flags, removed_flags, inner = value
+                is_kept = group in self._kept
+                steps += [("save", 2 * group, None)] if is_kept else []
+                self._add(inner, (flags | added_flags) & ~removed_flags, steps)
+                steps += [("save", 2 * group + 1, None)] if is_kept else []
             elif kind in {op.MAX_REPEAT, op.MIN_REPEAT}:
                 self._repeat(value, flags, steps, greedy=kind is op.MAX_REPEAT)
             elif kind in {op.ASSERT, op.ASSERT_NOT}:
@@ -194,15 +194,15 @@ class Program:
     def _branch(self, branches: Any, flags: int, steps: list[_Step]) -> None:
         ends = []
         for branch in branches[:-1]:
-            at = len(steps)
+            step_index = len(steps)
             steps.append(_OPEN)
             self._add(branch, flags, steps)
             ends.append(len(steps))
             steps.append(_OPEN)
-            steps[at] = ("split", at + 1, len(steps))
+            steps[step_index] = ("split", step_index + 1, len(steps))
         self._add(branches[-1], flags, steps)
-        for at in ends:
-            steps[at] = ("jump", len(steps), None)
+        for step_index in ends:
+            steps[step_index] = ("jump", len(steps), None)
 
     def _repeat(self, value: Any, flags: int, steps: list[_Step], *, greedy: bool) -> None:
         low, high, body = value
@@ -221,10 +221,14 @@ class Program:
                 steps.append(_OPEN)
         if high is op.MAXREPEAT:
             steps.append(("jump", splits[0], None))
-        for at in splits:
-            steps[at] = ("split", at + 1, len(steps)) if greedy else ("split", len(steps), at + 1)
-        for at, slot in ends:
-            steps[at] = ("last", len(steps), slot)
+        for step_index in splits:
+            steps[step_index] = (
+                ("split", step_index + 1, len(steps))
+                if greedy
+                else ("split", len(steps), step_index + 1)
+            )
+        for step_index, slot in ends:
+            steps[step_index] = ("last", len(steps), slot)
 
     def spans(
         self, text: str, starts: Iterable[int], *, whole: bool
@@ -241,16 +245,16 @@ class Program:
         """
         run = _MatchState(self._steps, self._refs, text, whole=whole)
         for start in starts:
-            found = run.start(start)
-            if found is not None:
-                end, saved = found
+            result = run.start(start)
+            if result is not None:
+                end, saved = result
                 places: dict[int, int] = {}
                 while saved is not None:
                     places.setdefault(saved[0], saved[1])
                     saved = saved[2]
                 inner = {
-                    slot // 2: (at, places[slot + 1])
-                    for slot, at in places.items()
+                    slot // 2: (position, places[slot + 1])
+                    for slot, position in places.items()
                     if slot >= 0 and slot % 2 == 0
                 }
                 return {0: (start, end)} | inner
@@ -271,23 +275,23 @@ class _MatchState:
         """Return the end of the first match that begins at `place`, and its saves."""
         self._waiting = [(0, place, None)]
         while self._waiting:
-            found = self._follow(*self._waiting.pop())
-            if found is not None:
-                return found
+            result = self._follow(*self._waiting.pop())
+            if result is not None:
+                return result
             if self._refs and len(self._seen) > _STATES:
                 raise OverflowError
         return None
 
-    def _follow(self, at: int, place: int, saved: _Saved) -> tuple[int, _Saved] | None:
+    def _follow(self, step_index: int, place: int, saved: _Saved) -> tuple[int, _Saved] | None:
         """Follow one way; return where its match ends, None without a match."""
-        while at >= 0:
-            kind, value, other = self._steps[at]
+        while step_index >= 0:
+            kind, value, other = self._steps[step_index]
             if kind == "char":
                 fits = place < len(self._text) and value(self._text[place]) is not None
-                at, place = (at + 1 if fits else -1), place + 1
+                step_index, place = (step_index + 1 if fits else -1), place + 1
             elif kind == "split":
                 state = (
-                    at,
+                    step_index,
                     place,
                     *(
                         _place(saved, slot)
@@ -295,26 +299,26 @@ class _MatchState:
                         for slot in (2 * group, 2 * group + 1)
                     ),
                 )
-                known = state in self._seen
-                if not known:
+                is_known = state in self._seen
+                if not is_known:
                     self._seen.add(state)
                     self._waiting.append((other, place, saved))
-                at = -1 if known else value
+                step_index = -1 if is_known else value
             elif kind == "match":
                 return None if self._whole and place < len(self._text) else (place, saved)
             else:
-                at, place, saved = self._moved(at, place, saved)
+                step_index, place, saved = self._moved(step_index, place, saved)
         return None
 
-    def _moved(self, at: int, place: int, saved: _Saved) -> tuple[int, int, _Saved]:
+    def _moved(self, step_index: int, place: int, saved: _Saved) -> tuple[int, int, _Saved]:
         """Return the next step, position and saves; step -1 if the text does not match."""
-        kind, value, other = self._steps[at]
+        kind, value, other = self._steps[step_index]
         if kind == "jump":
             return value, place, saved
         if kind == "save":
-            return at + 1, place, (value, place, saved)
+            return step_index + 1, place, (value, place, saved)
         if kind == "last":
-            return (value if _place(saved, other) == place else at + 1), place, saved
+            return (value if _place(saved, other) == place else step_index + 1), place, saved
         fits, length = False, 0
         if kind == "at":
             fits = value(self._text, place) is not None
@@ -324,13 +328,13 @@ class _MatchState:
             length = end - start
             fits = 0 <= start <= end and self._text.startswith(self._text[start:end], place)
         else:
-            back, wanted = other
-            found = (
+            back, is_positive = other
+            is_match = (
                 place >= back
                 and _MatchState(value, (), self._text, whole=False).start(place - back) is not None
             )
-            fits = found == wanted
-        return (at + 1 if fits else -1), place + length, saved
+            fits = is_match == is_positive
+        return (step_index + 1 if fits else -1), place + length, saved
 
 
 def _place(saved: _Saved, slot: int) -> int:
@@ -390,8 +394,8 @@ class Expression:
     def search(self, text: str) -> str | None:
         """Return the first match: its first group ("" if unmatched), or all of it; None if none."""
         if self._growth.at(len(text)) * (len(text) + 1) <= WAYS:
-            found = self._regex.search(text)
-            return None if found is None else found[1] or "" if self._regex.groups else found[0]
+            match = self._regex.search(text)
+            return None if match is None else match[1] or "" if self._regex.groups else match[0]
         spans = self._program.spans(text, range(len(text) + 1), whole=False)
         if spans is None:
             return None
@@ -498,8 +502,8 @@ class Template:
         if len(path) > self._quick_length and self.growth.at(path) > WAYS:
             names = self._slowly(path)
         else:
-            found = self.regex.fullmatch(path)
-            names = None if found is None else found.groupdict()
+            result = self.regex.fullmatch(path)
+            names = None if result is None else result.groupdict()
         return None if names is None or any("/" in value for value in names.values()) else names
 
     @cached_property
@@ -517,11 +521,11 @@ class Template:
         try:
             spans = self._program.spans(path, [0], whole=True)
         except OverflowError as error:
-            why = (
+            reason = (
                 f"{path[:80]!r} can be read in too many ways; say what its names look like: "
                 f"{{name:\\d+}}"
             )
-            raise _pattern_error(self.text, self.where, why) from error
+            raise _pattern_error(self.text, self.where, reason) from error
         if spans is None:
             return None
         return {name: path[slice(*spans[number])] for name, number in self.regex.groupindex.items()}
@@ -655,18 +659,18 @@ def _level(
 
     A level on its own is matched once, in the first way that fits.
     """
-    whole = Growth()
+    total_growth = Growth()
     names = [part.name for part in parts if isinstance(part, _Name)]
     alone = True
     for part in level:
         if isinstance(part, _Name) and part.rule:
-            whole = whole.and_then(growth(trees[part.rule]))
+            total_growth = total_growth.and_then(growth(trees[part.rule]))
             alone &= not may_match(trees[part.rule], "/")
         elif not isinstance(part, str):
-            whole = whole.and_then(Growth(int(part != _FOLDERS)))
+            total_growth = total_growth.and_then(Growth(int(part != _FOLDERS)))
             alone &= isinstance(part, _Name) or part.text == "*"
-    again = any(isinstance(part, _Name) and names.count(part.name) > 1 for part in level)
-    return level, whole, alone and (not again or whole in {Growth(), Growth(1)})
+    has_repeats = any(isinstance(part, _Name) and names.count(part.name) > 1 for part in level)
+    return level, total_growth, alone and (not has_repeats or total_growth in {Growth(), Growth(1)})
 
 
 def _joined(level: Sequence[_Part], seen: set[str], *, once: bool) -> str:
@@ -678,10 +682,10 @@ def _joined(level: Sequence[_Part], seen: set[str], *, once: bool) -> str:
     return f"(?>{source})" if ended else rf"(?>{source}\Z)"
 
 
-def _pattern_error(text: str, where: str, why: str) -> SchemaError:
+def _pattern_error(text: str, where: str, reason: str) -> SchemaError:
     place = f"{where}: " if where else ""
     return SchemaError(
-        f"{place}cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'."
+        f"{place}cannot read {text!r}: {reason}. Patterns look like '{{split}}/{{id}}.npy'."
     )
 
 
@@ -765,8 +769,8 @@ def _check_path(text: str, where: str, parts: tuple[_Part, ...]) -> None:
 def _check_neighbours(text: str, where: str, parts: tuple[_Part, ...]) -> None:
     for left, right in pairwise(parts):
         if isinstance(left, _Name) and not left.rule and isinstance(right, _Name | _Wildcard):
-            why = (
+            reason = (
                 f"where {{{left.name}}} ends is open; say what it looks like: "
                 f"{{{left.name}:train|val}}"
             )
-            raise _pattern_error(text, where, why)
+            raise _pattern_error(text, where, reason)

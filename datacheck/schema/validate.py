@@ -53,13 +53,13 @@ def raise_complaints(complaints: Iterable[Complaint], lines: Lines) -> None:
     placed = sorted(
         (_place(where, lines), _dotted(where), message) for where, message in complaints
     )
-    said = list(
+    messages = list(
         dict.fromkeys(
             f"{place}{', ' + key if key else ''}: {message}" for place, key, message in placed
         )
     )
-    if said:
-        raise SchemaError(ManyLines.of(said))
+    if messages:
+        raise SchemaError(ManyLines.of(messages))
 
 
 def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str] = ()) -> Model:
@@ -110,10 +110,10 @@ def _place(where: Where, lines: Lines) -> FileLine:
 
 
 def _dotted(where: Where) -> str:
-    said = ""
+    dotted_key = ""
     for part in where:
-        said += f"[{part}]" if isinstance(part, int) else f".{part}" if said else part
-    return said
+        dotted_key += f"[{part}]" if isinstance(part, int) else f".{part}" if dotted_key else part
+    return dotted_key
 
 
 def _translate(
@@ -123,8 +123,10 @@ def _translate(
     kind = detail["type"]
     context = detail.get("ctx", {})
     if kind == "extra_forbidden":
-        known = _keys_at(model, where[:-1])
-        return where, _unknown_key(str(where[-1]), known if where[:-1] else sorted([*known, *also]))
+        known_keys = _keys_at(model, where[:-1])
+        return where, _unknown_key(
+            str(where[-1]), known_keys if where[:-1] else sorted([*known_keys, *also])
+        )
     if kind == "missing":
         return where, f"{detail['loc'][-1]} is missing; it is required"
     if kind == "value_error":
@@ -229,9 +231,9 @@ def _known_part(loc: tuple[Any, ...], data: object) -> tuple[Where, object]:
     return tuple(where), data
 
 
-def _unknown_key(key: str, known: Sequence[str]) -> str:
+def _unknown_key(key: str, known_keys: Sequence[str]) -> str:
     return f"unknown key {key!r}" + (
-        suggestion(key, known) or f"; known are {', '.join(known) or 'none'}"
+        suggestion(key, known_keys) or f"; known are {', '.join(known_keys) or 'none'}"
     )
 
 
@@ -348,15 +350,17 @@ def _names(schema: Schema) -> list[str]:
 def _template(
     text: str, where: Where, allowed: Iterable[str], *, path: bool = True
 ) -> Iterator[Complaint]:
-    known = list(dict.fromkeys(allowed))
+    known_names = list(dict.fromkeys(allowed))
     try:
         used = parse(text, "", path=path).names
     except SchemaError as error:
         yield where, str(error)
         return
     for name in used:
-        if name not in known:
-            near = suggestion(name, known) or f"; known are {', '.join(known) or 'none'}"
+        if name not in known_names:
+            near = (
+                suggestion(name, known_names) or f"; known are {', '.join(known_names) or 'none'}"
+            )
             yield where, f"nothing is called {{{name}}} in {text!r}{near}"
 
 
@@ -392,13 +396,13 @@ def _places_of(places: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _companions(schema: Schema) -> Iterator[Complaint]:
-    known = [name for pattern in schema.samples.files for name in _placeholders(pattern)]
+    known_names = [name for pattern in schema.samples.files for name in _placeholders(pattern)]
     for name, patterns in schema.samples.companions.items():
         where: Where = ("samples", "companions", name)
         if not patterns:
             yield where, "no pattern; name its files, for example '{split}/rgb/{id}.png'"
         for pattern in patterns:
-            yield from _template(pattern, where, [*known, *schema.roots])
+            yield from _template(pattern, where, [*known_names, *schema.roots])
             if "*" in pattern:
                 yield where, f"{pattern!r} may stand for many files; a companion is one file"
 
@@ -501,14 +505,14 @@ def _fields(
 
 
 def _roles(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
-    given = spec.model_fields_set
+    given_keys = spec.model_fields_set
     for key, roles in READ_BY.items():
-        if key in given and getattr(spec, key) not in {None, ()} and spec.role not in roles:
+        if key in given_keys and getattr(spec, key) not in {None, ()} and spec.role not in roles:
             listed = ", ".join(sorted(roles))
-            has = f"role {spec.role}" if spec.role else "no role"
-            yield (*where, key), f"a field with {has} has no {key}; it is read for {listed}"
+            role_phrase = f"role {spec.role}" if spec.role else "no role"
+            yield (*where, key), f"a field with {role_phrase} has no {key}; it is read for {listed}"
     for key in _NUMERIC if spec.is_text else ():
-        if key in given and getattr(spec, key) not in {None, ()}:
+        if key in given_keys and getattr(spec, key) not in {None, ()}:
             yield (*where, key), f"a field of text has no {key}"
     if spec.role in _WORDS and spec.dtype not in {None, "text", "json"}:
         yield (*where, "dtype"), f"role {spec.role} is text or JSON, not {spec.dtype}"
@@ -582,11 +586,11 @@ def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Ite
         other = getattr(spec, key)
         if other is None:
             continue
-        known = [n for n in schema.fields if n not in {name, ANY}]
-        if other not in known:
+        known_names = [n for n in schema.fields if n not in {name, ANY}]
+        if other not in known_names:
             yield (
                 (*where, key),
-                f"no other field is called {other!r}{suggestion(other, known) or _listed(known)}",
+                f"no other field is called {other!r}{suggestion(other, known_names) or _listed(known_names)}",
             )
         elif schema.fields[other].role not in roles:
             yield (
@@ -596,8 +600,8 @@ def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Ite
             )
 
 
-def _listed(known: Iterable[str]) -> str:
-    return f"; there are {', '.join(known) or 'none'}"
+def _listed(known_names: Iterable[str]) -> str:
+    return f"; there are {', '.join(known_names) or 'none'}"
 
 
 _OF_EPISODES = ("@length", "@task", "@tasks")  # from the meta folder of a LeRobot dataset
@@ -738,8 +742,8 @@ _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
 
 def _has_splits(schema: Schema, names: list[str]) -> bool:
     lists = schema.samples.list or ""
-    named = "split" in names or bool(schema.samples.split)
-    return named or not isinstance(lists, str) or "split" in _placeholders(lists)
+    is_named = "split" in names or bool(schema.samples.split)
+    return is_named or not isinstance(lists, str) or "split" in _placeholders(lists)
 
 
 def _is_new_field(change: FieldSpec) -> bool:

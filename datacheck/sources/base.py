@@ -75,12 +75,12 @@ class Facts:
     """
 
     def __init__(self, schema: Schema, placeholders: Iterable[str], *, unique: bool = True) -> None:
-        known = {*placeholders, "file"}
+        allowed_names = {*placeholders, "file"}
         self._unique = unique
         self._attrs = sorted(schema.attrs)
         # Record how images were written.
         self.oriented = any(spec.origin for spec in schema.fields.values())
-        self._group = _group(schema, known)
+        self._group = _group(schema, allowed_names)
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
         # Cache: all samples of a file share one group, unless groups inside the file have names.
         self._last = ("", "")
@@ -88,11 +88,11 @@ class Facts:
         self._match = (
             Expression(schema.splits.match) if schema.splits and schema.splits.match else None
         )
-        if self._key and self._key not in known | {"group"} | set(schema.stored):
+        if self._key and self._key not in allowed_names | {"group"} | set(schema.stored):
             msg = (
                 f"{schema.name}, splits.key: found {self._key!r}; allowed are a placeholder of "
                 f"samples.files "
-                f"({', '.join(sorted(known - {'file'})) or 'it has none'}), file, group, or a field"
+                f"({', '.join(sorted(allowed_names - {'file'})) or 'it has none'}), file, group, or a field"
             )
             raise SchemaError(msg)
 
@@ -172,20 +172,20 @@ class Facts:
             label = about.file if self._key == "file" else self.group(about)
         else:
             label = _shown(value)
-        found = None if label is None or self._match is None else self._match.search(label)
-        return _short(label) if found is None else found
+        matched_text = None if label is None or self._match is None else self._match.search(label)
+        return _short(label) if matched_text is None else matched_text
 
 
-def _group(schema: Schema, known: set[str]) -> Template | None:
+def _group(schema: Schema, allowed_names: set[str]) -> Template | None:
     if schema.samples.group is None:
         return None
     where = f"{schema.name}, samples.group"
     template = parse(schema.samples.group, where, path=False)
-    unknown = [name for name in template.names if name not in known]
+    unknown = [name for name in template.names if name not in allowed_names]
     if unknown or template.wild:
         msg = (
             f"{where}: found {schema.samples.group!r}; allowed are the placeholders "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(allowed_names))}"
         )
         raise SchemaError(msg)
     return template
@@ -219,13 +219,13 @@ def _shown(value: Any) -> str | None:
 
 def _attribute(name: str, value: Any) -> Any:
     try:
-        found = plain(value, _ANY)
+        plain_value = plain(value, _ANY)
     except FormatError as error:
         msg = f"attribute {name}: {error}"
         raise FormatError(msg, error.code) from error
-    if isinstance(found, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", found):
-        return np.asarray(int(found), dtype=np.int64)  # some writers store counts as text
-    return _short(found) if isinstance(found, str) else found
+    if isinstance(plain_value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", plain_value):
+        return np.asarray(int(plain_value), dtype=np.int64)  # some writers store counts as text
+    return _short(plain_value) if isinstance(plain_value, str) else plain_value
 
 
 Array = np.ndarray[Any, Any]
@@ -281,7 +281,7 @@ class Item:
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
-        said = {
+        record = {
             "path": self.path,
             "split": self.split,
             "names": self.names,
@@ -289,7 +289,7 @@ class Item:
             "nbytes": self.nbytes,
         }
         parts = {"part": self.part, "rows": self.rows, "even": self.even or None}
-        return said | {name: list(part) for name, part in parts.items() if part is not None}
+        return record | {name: list(part) for name, part in parts.items() if part is not None}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
@@ -560,8 +560,8 @@ class Source(ABC):
     def _format_files(self, item: Item) -> list[str]:
         form = format_of(item.path)
         folder = item.path.rpartition("/")[0]
-        beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
-        return [path for path in beside if self.file(path).is_file()]
+        sibling_paths = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
+        return [path for path in sibling_paths if self.file(path).is_file()]
 
     def _matching_files(self, template: Template, names: Mapping[str, str]) -> list[str]:
         """Return the files that may match where only some placeholders are known.
@@ -570,9 +570,9 @@ class Source(ABC):
         """
         pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
         if pattern not in self._matching:
-            found = self.folders.matching(pattern, LINKED)
+            candidates = self.folders.matching(pattern, LINKED)
             self._matching[pattern] = [
-                path for path in found if template.match(path) and self._inside(path)
+                path for path in candidates if template.match(path) and self._inside(path)
             ]
         return self._matching[pattern]
 
@@ -609,9 +609,9 @@ class Source(ABC):
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        found = self._opener.takes(item.path, item.nbytes) if whole else None
-        if found is not None:
-            with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
+        file_format = self._opener.takes(item.path, item.nbytes) if whole else None
+        if file_format is not None:
+            with self._opener.parsed(file_format, item.path, item.nbytes, hint) as container:
                 self._note_unread(item, container)
                 yield container
             return
@@ -629,8 +629,8 @@ class Source(ABC):
         if container.untyped:
             self.partly.add(item.path)
         if container.passed:
-            told = {"unread": np.array(len(container.passed))}
-            self._unread[item.path] = told | ({"opaque": np.array(1)} if container.opaque else {})
+            facts = {"unread": np.array(len(container.passed))}
+            self._unread[item.path] = facts | ({"opaque": np.array(1)} if container.opaque else {})
             if self.unlisted or self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
 
@@ -640,9 +640,9 @@ class Source(ABC):
         """Add companion fields to `values`; return the facts about missing ones."""
         missing = {}
         for place in self.way(item.split)[0].companions:
-            value, lacking = shelf.read(place, names)
+            value, missing_name = shelf.read(place, names)
             if value is None:
-                missing[f"absent/{place.name}"] = lacking
+                missing[f"absent/{place.name}"] = missing_name
             else:
                 values[place.name] = value
                 if isinstance(value, Peeked) and place.file is not None:
@@ -674,9 +674,11 @@ class Source(ABC):
         if not self.unlisted:
             return {}
         listed = sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray))
-        found, passed = self.way(item.split)[0].unlisted(container, (listed, 0), prefix, known)
+        unlisted_values, passed = self.way(item.split)[0].unlisted(
+            container, (listed, 0), prefix, known
+        )
         self.passed.update(passed)
-        return found
+        return unlisted_values
 
     def left_out(self, path: str, values: Values) -> None:
         """Mark a file as partly read if some of its values were only peeked at."""
@@ -698,8 +700,10 @@ class Source(ABC):
 
     def _of_file(self, item: Item) -> dict[str, Any]:
         """Return the facts that all samples of the file opened last share."""
-        taken = {f"near/{field}": name for field, name in self.way(item.split)[0].taken.items()}
-        return self._unread.get(item.path, {}) | taken
+        near_facts = {
+            f"near/{field}": name for field, name in self.way(item.split)[0].taken.items()
+        }
+        return self._unread.get(item.path, {}) | near_facts
 
     def block(
         self,
@@ -751,22 +755,22 @@ class _OpenLargeFile:
             FormatError: it cannot be opened.
         """
         status = path.stat()
-        known = path.name, status.st_dev, *stamp_of(status), hint
-        container = self._taken(known) or open_container(path, hint)
+        identity = path.name, status.st_dev, *stamp_of(status), hint
+        container = self._taken(identity) or open_container(path, hint)
         try:
             yield container
         except BaseException:
             container.close()
             raise
         self._close()
-        self._known, self._container = known, container
+        self._known, self._container = identity, container
 
-    def _taken(self, known: tuple[object, ...]) -> Container | None:
+    def _taken(self, identity: tuple[object, ...]) -> Container | None:
         """Take the open file, which has one user at a time; close it if it is another file."""
-        if known != self._known:
+        if identity != self._known:
             self._close()
-        found, self._container = self._container, None
-        return found
+        container, self._container = self._container, None
+        return container
 
     def _close(self) -> None:
         if self._container is not None:
@@ -796,13 +800,13 @@ def unchanged(path: File, nbytes: int = 0) -> Iterator[None]:
         FormatError: it changed, vanished, or the operating system refused access.
     """
     try:
-        before = path.stat()
-        if nbytes and before.st_size != nbytes and not path.is_dir():
-            msg = f"changed after it was listed: {nbytes} bytes then, {before.st_size} now"
+        status_before = path.stat()
+        if nbytes and status_before.st_size != nbytes and not path.is_dir():
+            msg = f"changed after it was listed: {nbytes} bytes then, {status_before.st_size} now"
             raise FormatError(msg)
         check_holes(path)
         yield
-        if _state(path.stat()) != _state(before) and not path.is_dir():
+        if _state(path.stat()) != _state(status_before) and not path.is_dir():
             msg = "changed while it was read"
             raise FormatError(msg)
     except OSError as error:
@@ -879,10 +883,10 @@ def read_limited(
         if isinstance(beat, Pulse) and not source.schema.checks:
             beat.files(waiting)
 
-    for found in source.read_all(items, at):
+    for result in source.read_all(items, at):
         waiting = 0
         beat(place)
-        yield found
+        yield result
 
 
 def _bytes(source: Source, item: Item) -> int:

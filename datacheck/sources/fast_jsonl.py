@@ -57,10 +57,10 @@ class Strings:
 
     def eight_bytes(self, at: int) -> Array:
         """Return bytes [at, at + 8) of each string as uint64 (strings), zeros after its end."""
-        found: Array = (
+        words: Array = (
             self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
         )
-        return found
+        return words
 
     def array(self) -> Any:
         """Return the texts without escape marks: Arrow's binary (strings), contiguous."""
@@ -72,18 +72,20 @@ class Strings:
         if len(self.gone):  # the kept bytes of a string are in several pieces
             owners = np.searchsorted(begins, self.gone, side="right") - 1
             inside = (owners >= 0) & (self.gone < ends[owners])
-            gone = self.gone[inside]
+            escape_marks = self.gone[inside]
             lengths = lengths - np.bincount(owners[inside], minlength=len(begins))
             begins, ends = (
                 np.sort(np.concatenate(both), kind="stable")
-                for both in ((begins, gone + 1), (ends, gone))
+                for both in ((begins, escape_marks + 1), (ends, escape_marks))
             )
         # Every second piece lies between two kept ones.
         places = np.zeros(2 * len(begins) + 1, np.int32)
         places[1::2], places[2::2] = begins, ends
         pieces = _binary(pa, places, pa.py_buffer(self.octets))
-        kept = _kernel()("array_take", [pieces, pa.array(np.arange(1, len(pieces), 2))])
-        return _binary(pa, np.append(0, np.cumsum(lengths)).astype(np.int32), kept.buffers()[2])
+        kept_pieces = _kernel()("array_take", [pieces, pa.array(np.arange(1, len(pieces), 2))])
+        return _binary(
+            pa, np.append(0, np.cumsum(lengths)).astype(np.int32), kept_pieces.buffers()[2]
+        )
 
 
 @cache
@@ -127,21 +129,21 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
     begins = quotes[:, 2::4]
     ends = quotes[:, 3::4]
     colon, comma = lines.colon, lines.comma
-    first = b'{"' + keys[0] + b'"' + colon + b'"'
-    alike = all(
+    line_start = b'{"' + keys[0] + b'"' + colon + b'"'
+    is_uniform = all(
         lines.between(
             ends[:, place - 1], begins[:, place], b'"' + comma + b'"' + key + b'"' + colon + b'"'
         )
         for place, key in enumerate(keys)
         if place
     )
-    alike = alike and lines.between(ends[:-1, -1], begins[1:, 0], b'"}\n' + first)
-    if not (alike and data.startswith(first) and lines.ends_with(b'"}')):
+    is_uniform = is_uniform and lines.between(ends[:-1, -1], begins[1:, 0], b'"}\n' + line_start)
+    if not (is_uniform and data.startswith(line_start) and lines.ends_with(b'"}')):
         return None
-    found = {
+    strings_by_key = {
         key: lines.strings(begins[:, place] + 1, ends[:, place]) for place, key in enumerate(keys)
     }
-    return {name: found[_encoded(name)] for name in names}
+    return {name: strings_by_key[_encoded(name)] for name in names}
 
 
 def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, Strings] | None:
@@ -162,7 +164,7 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
         return None
     colon, comma = lines.colon, lines.comma
     role = b'{"role"' + colon + b'"'
-    first = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
+    line_start = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
     # The end of each line, counted in strings.
     stops = (
         np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]"))
@@ -178,17 +180,19 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     counts = sizes // 4
     # Index of each key's first quote.
     place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(np.arange(count), counts)
-    roles, contents = ((lines.quotes[place + at], lines.quotes[place + at + 1]) for at in (4, 8))
+    roles, contents = (
+        (lines.quotes[place + offset], lines.quotes[place + offset + 1]) for offset in (4, 8)
+    )
     begins = np.cumsum(counts) - counts
     inner = np.ones(len(place), bool)
     inner[begins] = False
     inner, outer = np.flatnonzero(inner), begins[1:]
-    alike = (
+    is_uniform = (
         lines.between(roles[1], contents[0], b'"' + comma + b'"content"' + colon + b'"')
         and lines.between(contents[1][inner - 1], roles[0][inner], b'"}' + comma + role)
-        and lines.between(contents[1][outer - 1], roles[0][outer], b'"}]}\n' + first)
+        and lines.between(contents[1][outer - 1], roles[0][outer], b'"}]}\n' + line_start)
     )
-    if not (alike and data.startswith(first) and lines.ends_with(b'"}]}')):
+    if not (is_uniform and data.startswith(line_start) and lines.ends_with(b'"}]}')):
         return None
     return (
         counts,
@@ -242,21 +246,21 @@ class _QuotedLines:
             around, data
         ):
             return None
-        gone = np.zeros(0, np.int64)
+        escape_marks = np.zeros(0, np.int64)
         if b"\\" in data:
-            found = _escapes(padded)
-            if found is None:
+            escapes = _escapes(padded)
+            if escapes is None:
                 return None
-            gone, meant = found
+            escape_marks, unescaped = escapes
             # A quote after a backslash does not end a string.
-            padded[gone], padded[gone + 1] = (_GONE, _SPACE)
+            padded[escape_marks], padded[escape_marks + 1] = (_GONE, _SPACE)
         quotes = np.flatnonzero(octets == _QUOTE)
-        if len(gone):
-            padded[gone + 1] = meant
+        if len(escape_marks):
+            padded[escape_marks + 1] = unescaped
         return (
             None
             if len(quotes) % 2
-            else _QuotedLines(data, octets, eights(padded), gone, quotes, *spacing)
+            else _QuotedLines(data, octets, eights(padded), escape_marks, quotes, *spacing)
         )
 
     def strings(self, begins: Array, ends: Array) -> Strings:
@@ -267,15 +271,17 @@ class _QuotedLines:
         """Return whether `word` covers the bytes from each end quote to its begin quote."""
         if not bool((begins - ends == len(word) - 1).all()):
             return False
-        pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
+        pieces = (
+            (offset, word[offset : offset + _EIGHT]) for offset in range(0, len(word), _EIGHT)
+        )
         return all(
             bool(
                 (
-                    self.eight[ends + at] & _MASKS[len(piece)]
+                    self.eight[ends + offset] & _MASKS[len(piece)]
                     == np.uint64(int.from_bytes(piece, "little"))
                 ).all()
             )
-            for at, piece in pieces
+            for offset, piece in pieces
         )
 
     def ends_with(self, word: bytes) -> bool:
@@ -297,13 +303,13 @@ def _escapes(octets: Array) -> tuple[Array, Array] | None:
         (``\u0041``).
     """
     places = np.flatnonzero(octets == _BACKSLASH)
-    beside = np.diff(places) == 1
-    if beside.any():  # in a run, every second one is escaped by the one before it
+    is_adjacent = np.diff(places) == 1
+    if is_adjacent.any():  # in a run, every second one is escaped by the one before it
         order = np.arange(len(places))
-        heads = np.maximum.accumulate(np.where(np.append(True, ~beside), order, 0))
+        heads = np.maximum.accumulate(np.where(np.append(True, ~is_adjacent), order, 0))
         places = places[(order - heads) % 2 == 0]
-    meant = _UNESCAPED[octets[places + 1]]
-    return (places, meant) if meant.all() else None
+    unescaped = _UNESCAPED[octets[places + 1]]
+    return (places, unescaped) if unescaped.all() else None
 
 
 def eights(padded: Array) -> Array:
@@ -335,13 +341,15 @@ def _is_utf8(around: Array, data: bytes) -> bool:
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False
     # Every byte after one of these is 0x80 to 0xBF.
-    wanted = octets[2:-1] >= 0xC0
+    must_continue = octets[2:-1] >= 0xC0
     part = octets[1:-2] >= 0xE0
-    np.logical_or(wanted, part, out=wanted)
+    np.logical_or(must_continue, part, out=must_continue)
     if top >= 0xF0:
-        np.logical_or(wanted, np.greater_equal(octets[:-3], 0xF0, out=part), out=wanted)
+        np.logical_or(
+            must_continue, np.greater_equal(octets[:-3], 0xF0, out=part), out=must_continue
+        )
     np.less(octets[3:].view(np.int8), -0x40, out=part)
-    if np.not_equal(wanted, part, out=part).any():  # and no other byte is
+    if np.not_equal(must_continue, part, out=part).any():  # and no other byte is
         return False
     edges = ((0xE0, 0xA0, 0xBF), (0xED, 0x80, 0x9F), (0xF0, 0x90, 0xBF), (0xF4, 0x80, 0x8F))
     return all(_followed_by(octets, *edge) for edge in edges if bytes(edge[:1]) in data)
@@ -349,8 +357,8 @@ def _is_utf8(around: Array, data: bytes) -> bool:
 
 def _followed_by(octets: Array, lead: int, low: int, high: int) -> bool:
     """Return whether every byte after a lead byte is in a range."""
-    behind = octets[np.flatnonzero(octets == lead) + 1]
-    return bool(((behind >= low) & (behind <= high)).all())
+    next_bytes = octets[np.flatnonzero(octets == lead) + 1]
+    return bool(((next_bytes >= low) & (next_bytes <= high)).all())
 
 
 _MOST_BYTES = 16 << 20  # longer data may contain an overlong line
@@ -367,25 +375,25 @@ class BulkParser:
     """
 
     def __init__(self, fields: FieldMap) -> None:
-        own = {place.at: place for place in fields.own}
-        known = all(
-            "/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items()
+        places = {place.at: place for place in fields.own}
+        is_simple = all(
+            "/" not in key and place.spec.role in {"text", "chat"} for key, place in places.items()
         )
-        alone = len(own) == len(fields.own)  # two fields may share a key
+        unique_keys = len(places) == len(fields.own)  # two fields may share a key
         fits = (
-            own
-            and known
-            and alone
+            places
+            and is_simple
+            and unique_keys
             and not fields.everything
             and not fields.columns
             and not fields.noted
         )
         self._names = (
-            {at: (place.name, place.spec.role == "chat") for at, place in own.items()}
+            {key: (place.name, place.spec.role == "chat") for key, place in places.items()}
             if fits
             else {}
         )
-        self._chats = [at for at, (_, chat) in self._names.items() if chat]
+        self._chats = [key for key, (_, chat) in self._names.items() if chat]
         self._tries = _TRIES if fits else 0
         self._cuts = _TRIES if fits and (not self._chats or len(self._names) == 1) else 0
 
@@ -393,11 +401,11 @@ class BulkParser:
         """Return the columns of `count` whole lines by field; None to read them one by one."""
         if not self._names or len(data) > _MOST_BYTES:
             return None
-        found = self._at_quotes(data, count) if self._cuts else None
-        if found is None and self._tries:
-            found = self._columns(data, count) if _objects(data, count) else None
-            self._tries -= found is None
-        return found
+        parsed = self._at_quotes(data, count) if self._cuts else None
+        if parsed is None and self._tries:
+            parsed = self._columns(data, count) if _objects(data, count) else None
+            self._tries -= parsed is None
+        return parsed
 
     def _at_quotes(self, data: bytes, count: int) -> dict[str, Column] | None:
         columns: dict[str, Column] | None = None
@@ -405,16 +413,17 @@ class BulkParser:
             texts = text_strings(data, count, list(self._names))
             if texts is not None:
                 columns = {
-                    self._names[at][0]: column_of(strings.array()) for at, strings in texts.items()
+                    self._names[key][0]: column_of(strings.array())
+                    for key, strings in texts.items()
                 }
         elif (chats := chat_strings(data, count, self._chats[0])) is not None:
             counts, roles, contents = chats
             words = _words(roles)
             if words is not None:
-                said = column_of(contents.array())
+                content_column = column_of(contents.array())
                 name = self._names[self._chats[0]][0]
                 plain = not len(contents.gone)
-                columns = {name: Messages(counts, *words, said, plain=plain)}
+                columns = {name: Messages(counts, *words, content_column, plain=plain)}
         if columns is None:
             self._cuts -= 1
         return columns
@@ -428,8 +437,8 @@ class BulkParser:
         ):
             return None
         columns: dict[str, Column] = {}
-        for at, (name, chat) in self._names.items():
-            array = table[at].chunk(0)
+        for key, (name, chat) in self._names.items():
+            array = table[key].chunk(0)
             column = None if array.null_count else _chats(array) if chat else column_of(array)
             if column is None:
                 return None
@@ -462,14 +471,16 @@ def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
 
     chat = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     schema = pa.schema(
-        [(at, chat if is_chat else pa.string()) for at, (_, is_chat) in names.items()]
+        [(key, chat if is_chat else pa.string()) for key, (_, is_chat) in names.items()]
     )
-    how = pj.ParseOptions(
+    parse_options = pj.ParseOptions(
         explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
     )
-    all_at_once = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
+    read_options = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
-        table = pj.read_json(pa.BufferReader(data), read_options=all_at_once, parse_options=how)
+        table = pj.read_json(
+            pa.BufferReader(data), read_options=read_options, parse_options=parse_options
+        )
         table.validate(full=True)  # the parser accepts bytes that are not UTF-8
     except pa.ArrowException:
         return None
@@ -483,8 +494,10 @@ def _chats(array: Any) -> Column | None:
     messages = array.values
     role = messages.field(0)
     content = messages.field(1)
-    whole = not (messages.null_count or role.null_count or content.null_count or messages.offset)
-    if not whole or begins[0] or begins[-1] != len(messages):
+    is_complete = not (
+        messages.null_count or role.null_count or content.null_count or messages.offset
+    )
+    if not is_complete or begins[0] or begins[-1] != len(messages):
         return None
     places, octets = strings_of(role)
     padded = np.concatenate([octets, np.zeros(_ROLES, np.uint8)])
@@ -501,17 +514,19 @@ def _words(roles: Strings) -> tuple[list[str], Array] | None:
     lengths = roles.ends - roles.begins
     if lengths.max(initial=0) > _ROLES:
         return None
-    first = roles.eight_bytes(0)
-    second = roles.eight_bytes(8)
+    first_bytes = roles.eight_bytes(0)
+    second_bytes = roles.eight_bytes(8)
     words: list[str] = []
     codes = np.full(len(lengths), -1, np.int64)
-    while (left := np.flatnonzero(codes < 0)).size:
-        one = left[0]
-        word = roles.octets[roles.begins[one] : roles.ends[one]].tobytes().decode("latin-1")
+    while (uncoded := np.flatnonzero(codes < 0)).size:
+        index = uncoded[0]
+        word = roles.octets[roles.begins[index] : roles.ends[index]].tobytes().decode("latin-1")
         if len(words) == _ROLES or not _ROLE.fullmatch(word):
             return None
-        codes[(first == first[one]) & (second == second[one]) & (lengths == lengths[one])] = len(
-            words
-        )
+        codes[
+            (first_bytes == first_bytes[index])
+            & (second_bytes == second_bytes[index])
+            & (lengths == lengths[index])
+        ] = len(words)
         words.append(word)
     return words, codes

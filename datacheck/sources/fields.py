@@ -95,8 +95,8 @@ def folded(name: str) -> str:
 
 def near_name(wanted: str, names: Iterable[str]) -> str:
     """Return the only name that is near another one, "" where there is none or several."""
-    found = [name for name in names if folded(name) == folded(wanted)]
-    return found[0] if len(found) == 1 else ""
+    matches = [name for name in names if folded(name) == folded(wanted)]
+    return matches[0] if len(matches) == 1 else ""
 
 
 def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
@@ -113,12 +113,12 @@ def may_be(container: Container, name: str, spec: FieldSpec) -> bool:
 def fits(shape: Iterable[int], spec: FieldSpec) -> bool:
     """Return whether a shape has the axes and sizes that the schema declares for a field."""
     sizes = tuple(shape)
-    wanted = spec.shape
-    if wanted is None:
+    declared = spec.shape
+    if declared is None:
         return True
-    alike = zip(wanted, sizes, strict=False)
-    return len(wanted) == len(sizes) and all(
-        axis == size for axis, size in alike if isinstance(axis, int)
+    axis_pairs = zip(declared, sizes, strict=False)
+    return len(declared) == len(sizes) and all(
+        axis == size for axis, size in axis_pairs if isinstance(axis, int)
     )
 
 
@@ -185,8 +185,8 @@ _SMALL = 1 << 20
 _LONGEST = 200
 
 
-def _never(name: str, seen: Peeked) -> bool:
-    del name, seen
+def _never(name: str, header: Peeked) -> bool:
+    del name, header
     return False
 
 
@@ -245,9 +245,11 @@ class FieldMap:
         self.noted = [
             p for p in places if p.file is None and p.spec.at is not None and p.at.startswith(MARK)
         ]
-        taken = {place.name for place in self.noted}
+        noted_names = {place.name for place in self.noted}
         self.own = [
-            p for p in places if p.file is None and p.at not in self.columns and p.name not in taken
+            p
+            for p in places
+            if p.file is None and p.at not in self.columns and p.name not in noted_names
         ]
 
     def _place(self, name: str) -> FieldLocation | None:
@@ -347,23 +349,25 @@ class FieldMap:
         ):
             names = (known or ContainerNames(container)).below(prefix)
         inside = storable_names(name.removeprefix(prefix) for name in names)
-        taken = set(self.declared)
+        claimed_names = set(self.declared)
         for place in self.own:
-            at = (
+            location = (
                 next(iter(inside))
                 if place.name == self._sole and len(inside) == 1 and not prefix
                 else place.at
             )
-            taken.add(at)
+            claimed_names.add(location)
             yield (
                 place.name,
                 place.spec,
-                at[1:] if at.startswith("/") else prefix + inside.get(at, at),
+                location[1:]
+                if location.startswith("/")
+                else prefix + inside.get(location, location),
             )
         if self.everything:
-            for name, at in inside.items():
-                if name not in taken and self._is_selected(name):
-                    yield name, self.schema.spec(name), prefix + at
+            for name, location in inside.items():
+                if name not in claimed_names and self._is_selected(name):
+                    yield name, self.schema.spec(name), prefix + location
 
     @staticmethod
     def _names(container: Container, prefix: str, known: ContainerNames | None) -> Sequence[str]:
@@ -400,43 +404,46 @@ class FieldMap:
         if self.columns:
             return {}, []
         try:
-            every = self._names(container, prefix, known)
+            all_names = self._names(container, prefix, known)
         except FormatError:
             return {}, []
-        taken = {
+        claimed_names = {
             *self.schema.fields,
             *(place.at.removeprefix("/") for place in self.own),
             *self.taken.values(),
         }
-        inside = [
+        candidates = [
             name
-            for name in every
-            if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)
+            for name in all_names
+            if (short_name := name.removeprefix(prefix)) not in claimed_names
+            and _is_plain_name(short_name)
         ]
-        if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
-            return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
+        if len(candidates) > _UNLISTED or (self._sole is not None and len(all_names) == 1):
+            return {}, [name.removeprefix(prefix) for name in candidates] if len(
+                all_names
+            ) > 1 else []
         # Everything read at once must fit in memory.
         room = [max(_SMALL, nbytes) for nbytes in listed]
-        found: Values = {}
+        values: Values = {}
         passed: list[str] = []
-        for name in sorted(inside):
+        for name in sorted(candidates):
             try:
                 value = read_numbers(
                     container, name, partial(_is_enough, room[0], partial(later, name))
                 )
             except (FormatError, MissingDependencyError):
                 continue
-            short = name.removeprefix(prefix)
+            short_name = name.removeprefix(prefix)
             if value is None or value.dtype.kind not in "iuf":
                 continue
-            seen = Peeked(value.shape, value.dtype)
-            when = int(isinstance(value, Peeked) and later(name, seen))
-            if _is_large(room[when], seen):
-                passed.append(short)
+            header = Peeked(value.shape, value.dtype)
+            is_later = int(isinstance(value, Peeked) and later(name, header))
+            if _is_large(room[is_later], header):
+                passed.append(short_name)
             else:
-                room[when] -= _nbytes(seen)
-                found[short] = value
-        return found, passed
+                room[is_later] -= _nbytes(header)
+                values[short_name] = value
+        return values, passed
 
     def near(
         self,
@@ -461,13 +468,13 @@ class FieldMap:
         places = {place.name: place for place in self.own}
         if field not in places:
             return ""
-        others = {place.at for place in self.own} | set(self.declared)
+        claimed_names = {place.at for place in self.own} | set(self.declared)
         try:
             names = [name.removeprefix(prefix) for name in self._names(container, prefix, known)]
         except FormatError:
             return ""
-        found = near_name(places[field].at, [name for name in names if name not in others])
-        return prefix + found if found and may_be(container, prefix + found, spec) else ""
+        match = near_name(places[field].at, [name for name in names if name not in claimed_names])
+        return prefix + match if match and may_be(container, prefix + match, spec) else ""
 
     def read(
         self, container: Container, prefix: str = "", known: ContainerNames | None = None
@@ -491,9 +498,9 @@ class FieldMap:
         known = known or ContainerNames(container)
         for field, spec, name in self.found(container, prefix, known):
             value = read_value(container, name, spec, field, self.look(field))
-            if value is None and (other := self.near(container, field, prefix, known)):
-                self.taken[field] = other.removeprefix(prefix)
-                value = read_value(container, other, spec, field, self.look(field))
+            if value is None and (similar_name := self.near(container, field, prefix, known)):
+                self.taken[field] = similar_name.removeprefix(prefix)
+                value = read_value(container, similar_name, spec, field, self.look(field))
             if value is not None:
                 values[field] = value
         return values
@@ -558,9 +565,9 @@ class FieldMap:
             self._keep(values, place.name, place.spec, nested_value(record, place.at))
         if self.everything:
             check_names(record)
-            taken = {place.at for place in self.own} | set(self.declared)
+            claimed_names = {place.at for place in self.own} | set(self.declared)
             for name, value in record.items():
-                if name not in taken and self._is_selected(name):
+                if name not in claimed_names and self._is_selected(name):
                     self._keep(values, name, self.schema.spec(name), value)
         return values
 
@@ -573,19 +580,19 @@ class FieldMap:
             FormatError: the records have hardly any names in common.
         """
         for place in self.own:
-            at = place.at
+            location = place.at
             values = (
-                [r.get(at) for r in records]
-                if "/" not in at
-                else [nested_value(r, at) for r in records]
+                [r.get(location) for r in records]
+                if "/" not in location
+                else [nested_value(r, location) for r in records]
             )
             yield place.name, place.spec, values
         if self.everything:
-            taken = {place.at for place in self.own} | set(self.declared)
+            claimed_names = {place.at for place in self.own} | set(self.declared)
             names = {name for record in records for name in record}
             check_fields(len(names) if len(names) * len(records) > _CELLS else 0)
             check_longest(names)
-            for name in sorted(names - taken):
+            for name in sorted(names - claimed_names):
                 if self._is_selected(name):
                     yield name, self.schema.spec(name), [record.get(name) for record in records]
 
@@ -655,17 +662,17 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
             raise UsageError(msg)
 
 
-def _is_large(room: int, seen: Peeked) -> bool:
+def _is_large(room: int, header: Peeked) -> bool:
     """Return whether to leave an unlisted field unread: no numbers, pixels, or too large."""
-    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < _nbytes(seen) <= room
+    return header.dtype.kind not in "iuf" or like_pixels(header) or not 0 < _nbytes(header) <= room
 
 
-def _is_enough(room: int, later: HeaderTest, seen: Peeked) -> bool:
-    return _is_large(room, seen) or later(seen)
+def _is_enough(room: int, later: HeaderTest, header: Peeked) -> bool:
+    return _is_large(room, header) or later(header)
 
 
-def _nbytes(seen: Peeked) -> int:
-    return prod(seen.shape) * seen.dtype.itemsize
+def _nbytes(header: Peeked) -> int:
+    return prod(header.shape) * header.dtype.itemsize
 
 
 def _is_plain_name(name: str) -> bool:
@@ -709,23 +716,23 @@ class Shelf:
         assert place.file is not None
         try:
             path = place.file.fill(names)
-            at = parse(place.at, "at", path=False).substitute(names) if place.at else ""
+            location = parse(place.at, "at", path=False).substitute(names) if place.at else ""
         except KeyError:
             return None, place.file.text
         if not self._opener.exists(path):
             return None, path
         try:
             container = self._container(path, place.hint)
-            value = _inside(container, at, place) if at else _whole(container, place)
+            value = _inside(container, location, place) if location else _whole(container, place)
         except FormatError as error:
             msg = f"{path}: {error}"
             raise FormatError(msg, error.code) from error
-        return value, "" if value is not None else f"{path}, {at}" if at else path
+        return value, "" if value is not None else f"{path}, {location}" if location else path
 
 
-def _inside(container: Container, at: str, place: FieldLocation) -> Any:
-    value = read_value(container, at, place.spec, "", place.look)
-    head, _, rest = at.partition("/")
+def _inside(container: Container, location: str, place: FieldLocation) -> Any:
+    value = read_value(container, location, place.spec, "", place.look)
+    head, _, rest = location.partition("/")
     if value is not None or not rest:
         return value
     # A single file may hold the values of all samples: {"scene0000_00": {"objects": ...}}.
@@ -743,8 +750,8 @@ def _whole(container: Container, place: FieldLocation) -> Any:
         return read_value(container, place.name, place.spec, "", place.look)
     if place.spec.is_text:
         return plain({name: container.read(name) for name in names}, place.spec)
-    some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
-    msg = f"holds {some or 'nothing'}; say which is fields.{place.name} with at:"
+    name_list = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    msg = f"holds {name_list or 'nothing'}; say which is fields.{place.name} with at:"
     raise FormatError(msg)
 
 

@@ -110,34 +110,34 @@ def digest_while_listed(
     queue: SimpleQueue[Many | None] = SimpleQueue()
     stop = Event()
 
-    def found(more: list[str], sizes: list[int]) -> None:
+    def found(new_paths: list[str], sizes: list[int]) -> None:
         if stop.is_set():
             raise CancelledError
-        if more:
-            queue.put((more, sizes))
+        if new_paths:
+            queue.put((new_paths, sizes))
 
     def handed() -> Iterator[Many]:
         yield from iter(queue.get, None)
-        walking.result()  # a failed walk makes the rest pointless
+        walk_future.result()  # a failed walk makes the rest pointless
 
-    with ExitStack() as leaving:
-        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
-        leaving.callback(stop.set)  # after an interrupt, do not wait for the rest of a long walk
-        walking.add_done_callback(lambda _: queue.put(None))
+    with ExitStack() as exit_stack:
+        walk_future = exit_stack.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
+        exit_stack.callback(stop.set)  # after an interrupt, do not wait for the rest of a long walk
+        walk_future.add_done_callback(lambda _: queue.put(None))
         try:
             digests, numbers, fault = _digested(root, roots, _tasks(handed()), workers, progress)
         except StorageError:
-            if walking.done():
-                walking.result()  # a failed walk explains more than a file that cannot be read
+            if walk_future.done():
+                walk_future.result()  # a failed walk explains more than a file that cannot be read
             raise
-    listing = walking.result()
+    listing = walk_future.result()
     order = listing.told
     return listing, *_matching(
         listing, np.arange(len(digests)), digests[order], numbers[order], fault
     )
 
 
-def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
+def _tasks(batches: Iterable[Many]) -> Iterator[_Task]:
     """Yield tasks as files are found; large files at the end.
 
     Large files are in falling size, so that all children end at about the same time.
@@ -147,7 +147,7 @@ def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
     paths: list[str] = []
     nbytes = 0
     for number, (path, size) in enumerate(
-        chain.from_iterable(zip(*many, strict=True) for many in found)
+        chain.from_iterable(zip(*batch, strict=True) for batch in batches)
     ):
         if size >= TASK_BYTES:
             large.append((-size, number, path))
@@ -175,27 +175,31 @@ def _digested(
     """Return the digests and stamps of all tasks by position, and an error about unread files."""
     from datacheck.model.finding import Tick  # noqa: PLC0415  children do not need it
 
-    seen = [0, 0]
-    done = [0, 0]
+    seen_totals = [0, 0]
+    done_totals = [0, 0]
     places: list[int] = []
     raws = []
     numbers = []
     refused = list[list[str]]()
-    for task, payloads in _read(root, roots, _counted(tasks, seen), workers):
+    for task, payloads in _read(root, roots, _counted(tasks, seen_totals), workers):
         places += task.places
         for payload in payloads:
             raws.append(payload["digests"])
             numbers.append(payload["numbers"])
             refused += payload["refused"]
-        done = [done[0] + len(task.paths), done[1] + task.nbytes]
+        done_totals = [done_totals[0] + len(task.paths), done_totals[1] + task.nbytes]
         if progress is not None:
-            progress(Tick(done[0], seen[0], done[1], seen[1], 0, 0, "hashing"))
+            progress(
+                Tick(
+                    done_totals[0], seen_totals[0], done_totals[1], seen_totals[1], 0, 0, "hashing"
+                )
+            )
     fault = None
     if refused:
         path, reason = min(refused)
-        more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
+        more_text = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
         msg = (
-            f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make "
+            f"{root}: {path} cannot be read{more_text}: {reason}. A manifest names every file: make "
             f"it readable."
         )
         fault = StorageError(msg)
@@ -207,9 +211,9 @@ def _digested(
     return digests, stamps, fault
 
 
-def _counted(tasks: Iterator[_Task], seen: list[int]) -> Iterator[_Task]:
+def _counted(tasks: Iterator[_Task], seen_totals: list[int]) -> Iterator[_Task]:
     for task in tasks:
-        seen[:] = [seen[0] + len(task.paths), seen[1] + task.nbytes]
+        seen_totals[:] = [seen_totals[0] + len(task.paths), seen_totals[1] + task.nbytes]
         yield task
 
 
@@ -220,34 +224,35 @@ def _read(
         "root": str(root.absolute()),
         "roots": {name: str(path.absolute()) for name, path in roots.items()},
     }
-    first = list(_first_tasks(tasks)) if workers is None else []
-    rest = next(tasks, None) if workers is None else None
-    if workers is None and rest is None:
+    first_tasks = list(_first_tasks(tasks)) if workers is None else []
+    next_task = next(tasks, None) if workers is None else None
+    if workers is None and next_task is None:
         yield from (
-            (task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first
+            (task, [digest_files(shared | {"items": task.paths}, lambda _: None)])
+            for task in first_tasks
         )
         return
     from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  only for large data
     from datacheck.workers.parallel import Limits, ordered_map  # noqa: PLC0415  only for large data
 
-    given: list[_Task] = []
+    sent_tasks: list[_Task] = []
 
     def sent() -> Iterator[dict[str, Any]]:
-        for task in chain(first, [] if rest is None else [rest], tasks):
-            given.append(task)
+        for task in chain(first_tasks, [] if next_task is None else [next_task], tasks):
+            sent_tasks.append(task)
             yield shared | {"items": task.paths, "file_bytes": task.nbytes}
 
     limits = Limits(item_s=_SILENCE_S)
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "workers": workers or usable_cpus(),
         "limits": limits,
         "sandbox": sandbox_of(root, roots),
     }
-    for number, outcome in enumerate(ordered_map(_TASK, sent(), **how)):
+    for number, outcome in enumerate(ordered_map(_TASK, sent(), **options)):
         for death in outcome.deaths:
             msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
             raise DatacheckError(msg) if death.crash else StorageError(msg)
-        yield given[number], outcome.payloads
+        yield sent_tasks[number], outcome.payloads
 
 
 def _first_tasks(tasks: Iterator[_Task]) -> Iterator[_Task]:
@@ -264,18 +269,18 @@ def _matching(
     listing: Listing, places: Array, digests: Array, numbers: Array, fault: StorageError | None
 ) -> tuple[Array, StorageError | None]:
     """Return digests of files that are still as listed, b"" for others; an error about those."""
-    other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
-    digests[other] = b""
-    if other.any() and fault is None:
-        count = int(other.sum())
-        path = listing.entries.paths[int(places[int(other.argmax())])]
-        many = (
+    changed = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
+    digests[changed] = b""
+    if changed.any() and fault is None:
+        count = int(changed.sum())
+        path = listing.entries.paths[int(places[int(changed.argmax())])]
+        subject = (
             f"{count:,} files changed while they were read, the first is"
             if count > 1
             else "a file changed:"
         )
         msg = (
-            f"{listing.root}: {many} {path}. Run the same command again when nothing writes to "
+            f"{listing.root}: {subject} {path}. Run the same command again when nothing writes to "
             f"the data."
         )
         fault = StorageError(msg)

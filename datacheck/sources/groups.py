@@ -48,20 +48,24 @@ class FileSource(Source):
     def _piece(self, item: Item, shelf: Shelf) -> Part:
         fields, facts = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            known = ContainerNames(container)
-            values = fields.read(container, "", known)
+            container_names = ContainerNames(container)
+            values = fields.read(container, "", container_names)
             self.left_out(item.path, values)
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
-            others = self.others(item, container, values, known=known)
+            unlisted_values = self.others(item, container, values, known=container_names)
         about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
         try:
-            absent = self.with_companions(values, item, item.names, shelf)
+            absent_facts = self.with_companions(values, item, item.names, shelf)
         except FormatError as error:
             return Unread(item.path, error.code, str(error), facts.group(about))
-        told, group = self.facts(item, about, values, attrs)
+        sample_facts, group = self.facts(item, about, values, attrs)
         return Piece(
-            item.path, others | fields.drop_unasked(values), Origin(item.path), group, told | absent
+            item.path,
+            unlisted_values | fields.drop_unasked(values),
+            Origin(item.path),
+            group,
+            sample_facts | absent_facts,
         )
 
 
@@ -102,44 +106,46 @@ class GroupSource(Source):
         """
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            found = self._groups(container)
+            groups = self._groups(container)
             attributes = Attributes(container)
-            self.check_count(item, len(found))
-            known = ContainerNames(container)
+            self.check_count(item, len(groups))
+            container_names = ContainerNames(container)
             if fields.everything:
                 # A file that cannot list its names fails once, not with each sample.
-                known.below()
-            if item.keys is None and not found:
+                container_names.below()
+            if item.keys is None and not groups:
                 raise FormatError(self._nothing())
             start = f"{item.path}:/"
-            for key in [start + group for group in found] if item.keys is None else item.keys:
+            for key in [start + group for group in groups] if item.keys is None else item.keys:
                 group = key.removeprefix(start)
-                if group in found and key != group:
-                    yield self._piece(item, group, *found[group], attributes, known, shelf)
+                if group in groups and key != group:
+                    yield self._piece(
+                        item, group, *groups[group], attributes, container_names, shelf
+                    )
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
             if item.keys is None and self.schema.samples.masks:
                 yield from self._absent(
-                    item, container, known, self.schema.samples.masks.strip("/"), found
+                    item, container, container_names, self.schema.samples.masks.strip("/"), groups
                 )
 
     def _absent(
         self,
         item: Item,
         container: Container,
-        known: ContainerNames,
+        container_names: ContainerNames,
         folder: str,
-        found: Mapping[str, object],
+        groups: Mapping[str, object],
     ) -> Iterator[Unread]:
         """Yield missing groups that lists inside the file name (robomimic's filter keys)."""
         start = f"{folder}/"
-        outer = next(iter(found)).rpartition("/")[0]
+        outer = next(iter(groups)).rpartition("/")[0]
         lacking: dict[str, str] = {}
-        for name in known.below(start):
+        for name in container_names.below(start):
             listed = read_value(container, name, _TEXT, name)
             for entry in listed if isinstance(listed, list) else []:
                 group = str(entry) if "/" in str(entry) else f"{outer}/{entry}".lstrip("/")
-                if group.strip("/") not in found:
+                if group.strip("/") not in groups:
                     lacking.setdefault(group.strip("/"), name)
         for group, name in sorted(lacking.items()):
             yield Unread(
@@ -155,39 +161,50 @@ class GroupSource(Source):
         """Return by group its name in the container and its placeholders, in bytewise order."""
         anything = self.pattern.substitute(dict.fromkeys(self.pattern.names, "*"))
         groups = storable_names({group.strip("/") for group in container.groups("/" + anything)})
-        found = ((group, at, self.pattern.match(group)) for group, at in sorted(groups.items()))
-        return {group: (at, inner) for group, at, inner in found if inner is not None}
+        candidates = (
+            (group, stored_name, self.pattern.match(group))
+            for group, stored_name in sorted(groups.items())
+        )
+        return {
+            group: (stored_name, inner)
+            for group, stored_name, inner in candidates
+            if inner is not None
+        }
 
     def _piece(
         self,
         item: Item,
         group: str,
-        at: str,
+        stored_name: str,
         inner: dict[str, str],
         attributes: Attributes,
-        known: ContainerNames,
+        container_names: ContainerNames,
         shelf: Shelf,
     ) -> Part:
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
-        named = {**item.names, **inner}
-        about = SampleLocation(key, item.path, "" if inner else f"/{group}", named, item.nbytes)
+        placeholders = {**item.names, **inner}
+        about = SampleLocation(
+            key, item.path, "" if inner else f"/{group}", placeholders, item.nbytes
+        )
         try:
-            values = fields.read(attributes.container, f"{at}/", known)
+            values = fields.read(attributes.container, f"{stored_name}/", container_names)
             self.left_out(item.path, values)
-            absent = self.with_companions(values, item, named, shelf)
-            attrs = attributes.of(at) if fields.reads_attributes or facts.oriented else {}
+            absent_facts = self.with_companions(values, item, placeholders, shelf)
+            attrs = attributes.of(stored_name) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
-            told, label = self.facts(item, about, values, attrs)
-            others = self.others(item, attributes.container, values, f"{at}/", known)
+            sample_facts, label = self.facts(item, about, values, attrs)
+            unlisted_values = self.others(
+                item, attributes.container, values, f"{stored_name}/", container_names
+            )
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
         return Piece(
             key,
-            others | fields.drop_unasked(values),
+            unlisted_values | fields.drop_unasked(values),
             Origin(item.path, f"/{group}"),
             label,
-            told | absent,
+            sample_facts | absent_facts,
         )
 
 
@@ -203,7 +220,9 @@ class KeySource(GroupSource):
         return "holds no key: samples.each: key is for shards (.tar, .mds)"
 
     def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
-        return {key: (at, {}) for key, at in storable_names(container.keys()).items()}
+        return {
+            key: (stored_name, {}) for key, stored_name in storable_names(container.keys()).items()
+        }
 
 
 class RowSource(RowSliceSource):
@@ -228,13 +247,13 @@ class RowSource(RowSliceSource):
             msg = "holds none of the fields, so there are no rows"
             raise FormatError(msg)
         total = Counter(lengths.values()).most_common(1)[0][0]
-        first = min(name for name, length in lengths.items() if length == total)
+        first_field = min(name for name, length in lengths.items() if length == total)
         if not declared and set(lengths.values()) != {total}:
-            said = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
-            msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
+            length_list = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
+            msg = f"its arrays differ in length ({length_list}); name the fields that are cut into rows"
             raise FormatError(msg)
         self.check_count(item, total)
-        strips.keep(total, f"{first} has {total}")
+        strips.keep(total, f"{first_field} has {total}")
         return np.arange(total), Spans(range(total))
 
     def cut_when_read(self, item: Item) -> bool:
@@ -278,16 +297,16 @@ class RaggedSource(RowSliceSource):
         """
         ends = read_value(container, self.ends, FieldSpec(dtype="int64"), self.ends)
         if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype.kind not in "iu":
-            found = "nothing" if ends is None else "no list of whole numbers"
-            msg = f"{self.ends}: found {found} where the ends of the episodes should be"
+            description = "nothing" if ends is None else "no list of whole numbers"
+            msg = f"{self.ends}: found {description} where the ends of the episodes should be"
             raise FormatError(msg)
         self.check_count(item, len(ends))
         stops = [0, *map(int, ends)]
-        falls = next((i for i, (a, b) in enumerate(pairwise(stops)) if b < a), None)
-        if falls is not None:
+        drop_index = next((i for i, (a, b) in enumerate(pairwise(stops)) if b < a), None)
+        if drop_index is not None:
             msg = (
-                f"{self.ends}: entry {falls} is {stops[falls + 1]}, less than the one before it "
-                f"({stops[falls]})"
+                f"{self.ends}: entry {drop_index} is {stops[drop_index + 1]}, less than the one before it "
+                f"({stops[drop_index]})"
             )
             raise FormatError(msg)
         strips.leave_out(self.ends)

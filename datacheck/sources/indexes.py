@@ -111,22 +111,27 @@ def documents(
         for path in entries.paths
         if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES
     ]
-    found, left = _readable(lists, listing)
+    readable, over_limit = _readable(lists, listing)
     if any(path.lower().endswith(_MEDIA) for path in entries.paths):
-        every = "*" in schema.fields or schema.name not in builtin()
-        own = set(unclaimed)
+        all_files = "*" in schema.fields or schema.name not in builtin()
+        unclaimed_paths = set(unclaimed)
         sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
-        others = [
-            path for path, size in sizes if 0 < size <= _MOST_BYTES and (every or path in own)
+        candidates = [
+            path
+            for path, size in sizes
+            if 0 < size <= _MOST_BYTES and (all_files or path in unclaimed_paths)
         ]
-        more, rest = _readable(
-            [path for path in others if path.lower().endswith(_DOCUMENTS)], listing
+        other_documents, documents_over = _readable(
+            [path for path in candidates if path.lower().endswith(_DOCUMENTS)], listing
         )
-        tables, many = _readable(
-            [path for path in others if path.lower().endswith(_TABLES)], listing
+        tables, tables_over = _readable(
+            [path for path in candidates if path.lower().endswith(_TABLES)], listing
         )
-        found, left = found + more + ([] if many else tables), left + rest
-    return found, left
+        readable, over_limit = (
+            readable + other_documents + ([] if tables_over else tables),
+            over_limit + documents_over,
+        )
+    return readable, over_limit
 
 
 def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]:
@@ -150,43 +155,45 @@ def names_in(place: File) -> list[str]:
     try:
         data = place.read_bytes()
         if _LISTS.search(place.name):
-            said = [
+            line_names = [
                 line.strip().removeprefix("./")
                 for line in data.decode("utf-8").splitlines()
                 if line.strip()
             ]
-            named = sorted(set(said))
+            unique_names = sorted(set(line_names))
             # Numbers and classes repeat many times.
-            few = len(said) < 2 * len(named) <= 2 * _MOST_NAMES
-            return named if few and all(map(_ID.fullmatch, named)) else []
+            is_distinct = len(line_names) < 2 * len(unique_names) <= 2 * _MOST_NAMES
+            return unique_names if is_distinct and all(map(_ID.fullmatch, unique_names)) else []
         if place.name.lower().endswith(_TABLES):
             return _in_cells(data)
         lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
         waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
     except (FormatError, OSError, UnicodeDecodeError):
         return []
-    found = set[str]()
-    while waiting and len(found) <= _MOST_NAMES:
+    names = set[str]()
+    while waiting and len(names) <= _MOST_NAMES:
         item = waiting.pop()
         if isinstance(item, dict):
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
         elif isinstance(item, str) and (name := _file_name(item)):
-            found.add(name)
-    return sorted(found) if len(found) <= _MOST_NAMES else []
+            names.add(name)
+    return sorted(names) if len(names) <= _MOST_NAMES else []
 
 
 def _in_cells(data: bytes) -> list[str]:
     """Return the file names in the cells of a table; ignores quotes around a cell."""
     cells = set[str]()
-    low = data.lower()
+    lowered = data.lower()
     # Tables of numbers are skipped at once.
-    if any(ending.encode() in low for ending in _MEDIA):
+    if any(ending.encode() in lowered for ending in _MEDIA):
         file = io.StringIO(data.decode("utf-8"))
         while lines := file.readlines(_READ_BYTES):
-            part = (cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines))))
-            cells.update(cell for cell in part if cell.lower().endswith(_MEDIA))
+            cell_texts = (
+                cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines)))
+            )
+            cells.update(cell for cell in cell_texts if cell.lower().endswith(_MEDIA))
             if len(cells) > _MOST_NAMES:
                 return []
     return sorted({name for cell in cells if (name := _file_name(cell))})
@@ -221,20 +228,35 @@ def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Ite
     for document in named:
         if document not in lists:
             folders[document.rpartition("/")[0]].append(document)
-    wanted = {
-        name for within in folders.values() for document in within for name in named[document]
+    wanted_names = {
+        name
+        for folder_documents in folders.values()
+        for document in folder_documents
+        for name in named[document]
     }
-    own = {part for path in listing.entries.paths for part in path.split("/")[:-1]}
-    below = {name: _below(name) for name in wanted if name.partition("/")[0] not in own}
-    there = {name for _, name in _ends(listing.entries.paths, wanted.union(below.values()))}
-    for folder, within in sorted(folders.items()):
-        every = {name for document in within for name in named[document]}
-        gone = sorted(name for name in every - there if below.get(name) not in there)
-        have = len(every) - len(gone)
-        if gone and have >= max(_LEAST_THERE, _SHARE_THERE * len(every)):
-            who = within[0] if len(within) == 1 else f"the documents of {folder or 'the folder'}"
-            reason = f"not there, but named by {who}, as are {have:,} that are there"
-            yield from _first(gone, reason, "gone")
+    folder_names = {part for path in listing.entries.paths for part in path.split("/")[:-1]}
+    below = {
+        name: _below(name) for name in wanted_names if name.partition("/")[0] not in folder_names
+    }
+    existing_names = {
+        name for _, name in _ends(listing.entries.paths, wanted_names.union(below.values()))
+    }
+    for folder, folder_documents in sorted(folders.items()):
+        all_names = {name for document in folder_documents for name in named[document]}
+        missing_names = sorted(
+            name for name in all_names - existing_names if below.get(name) not in existing_names
+        )
+        existing_count = len(all_names) - len(missing_names)
+        if missing_names and existing_count >= max(_LEAST_THERE, _SHARE_THERE * len(all_names)):
+            naming_phrase = (
+                folder_documents[0]
+                if len(folder_documents) == 1
+                else f"the documents of {folder or 'the folder'}"
+            )
+            reason = (
+                f"not there, but named by {naming_phrase}, as are {existing_count:,} that are there"
+            )
+            yield from _first(missing_names, reason, "gone")
 
 
 def _below(name: str) -> str:
@@ -246,16 +268,16 @@ def _below(name: str) -> str:
     return rest if "/" in rest else name
 
 
-def _ends(paths: Iterable[str], wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+def _ends(paths: Iterable[str], wanted_suffixes: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield (rest, suffix) for each wanted suffix of a path, in whole folder and file names."""
-    depths = sorted({name.count("/") + 1 for name in wanted})
+    depths = sorted({name.count("/") + 1 for name in wanted_suffixes})
     for path in paths if depths else ():
         parts = path.split("/")
         for depth in depths:
             if depth > len(parts):
                 break
             end = "/".join(parts[-depth:])
-            if end in wanted:
+            if end in wanted_suffixes:
                 yield "/".join(parts[:-depth]), end
 
 
@@ -274,24 +296,32 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
             folders[path.rpartition("/")[0]][kind["train"] is None].append(path)
     pairs = [
         pair
-        for two in folders.values()
-        for pair in product(*two)
+        for list_paths in folders.values()
+        for pair in product(*list_paths)
         if lists[pair[0]] & lists[pair[1]]
     ]
-    wanted = {name for pair in pairs for path in pair for name in lists[path]}
-    every = chain(paths, (_ENDING.sub("", path) for path in paths))
-    there = {name for before, name in _ends(every, wanted) if not _OF_A_SPLIT.search(before)}
-    for one, other in pairs:
-        if all(2 * len(lists[path] & there) > len(lists[path]) for path in (one, other)):
-            reason = f"in the lists of two splits, {one} and {other}"
-            yield from _first(sorted(lists[one] & lists[other] & there), reason, "twice")
+    wanted_names = {name for pair in pairs for path in pair for name in lists[path]}
+    all_paths = chain(paths, (_ENDING.sub("", path) for path in paths))
+    existing_names = {
+        name for parent, name in _ends(all_paths, wanted_names) if not _OF_A_SPLIT.search(parent)
+    }
+    for train_list, other_list in pairs:
+        if all(
+            2 * len(lists[path] & existing_names) > len(lists[path])
+            for path in (train_list, other_list)
+        ):
+            reason = f"in the lists of two splits, {train_list} and {other_list}"
+            yield from _first(
+                sorted(lists[train_list] & lists[other_list] & existing_names), reason, "twice"
+            )
 
 
 def _first(names: Sequence[str], reason: str, kind: str) -> Iterator[Note]:
     """Yield notes on the first names; if there are more, the reason has the total."""
-    more = f" (the first {_TOLD:,} of {len(names):,})" if len(names) > _TOLD else ""
+    count_text = f" (the first {_TOLD:,} of {len(names):,})" if len(names) > _TOLD else ""
     return (
-        Note(_COMPANION_CODE, name, reason + more, about={"kind": kind}) for name in names[:_TOLD]
+        Note(_COMPANION_CODE, name, reason + count_text, about={"kind": kind})
+        for name in names[:_TOLD]
     )
 
 
@@ -323,19 +353,23 @@ def missing_sibling_notes(listing: Listing) -> Iterator[Note]:
         stem, dot, ending = name.rpartition(".")
         if not stem:
             continue
-        for before, folder, behind in _places(above):
-            groups.setdefault((before, behind), {}).setdefault((folder, dot + ending), set()).add(
+        for prefix, folder, suffix in _places(above):
+            groups.setdefault((prefix, suffix), {}).setdefault((folder, dot + ending), set()).add(
                 stem
             )
-    told = set[str]()
-    for (before, behind), kinds in sorted(groups.items()):
-        for folder, names, beside in _missing_siblings(kinds):
-            gone = [
-                path for name in names if (path := f"{before}{folder}{behind}{name}") not in told
+    noted_paths = set[str]()
+    for (prefix, suffix), kinds in sorted(groups.items()):
+        for folder, names, sibling_kinds in _missing_siblings(kinds):
+            missing_paths = [
+                path
+                for name in names
+                if (path := f"{prefix}{folder}{suffix}{name}") not in noted_paths
             ]
-            told.update(gone)
+            noted_paths.update(missing_paths)
             yield from _first(
-                gone, f"not there, but files of that name are in {', '.join(beside)}", "gone"
+                missing_paths,
+                f"not there, but files of that name are in {', '.join(sibling_kinds)}",
+                "gone",
             )
 
 
@@ -365,17 +399,25 @@ def _missing_siblings(
     sets: dict[frozenset[str], list[tuple[str, str]]] = defaultdict(list)
     for kind, stems in kinds.items():
         sets[frozenset(stems)].append(kind)
-    whole = max(sets, key=lambda stems: (len(sets[stems]), len(stems)))
-    complete = sets[whole]
-    if len(complete) < _LEAST_KINDS or len(whole) < _LEAST or 2 * len(complete) < len(kinds):
+    common_stems = max(sets, key=lambda stems: (len(sets[stems]), len(stems)))
+    complete_kinds = sets[common_stems]
+    if (
+        len(complete_kinds) < _LEAST_KINDS
+        or len(common_stems) < _LEAST
+        or 2 * len(complete_kinds) < len(kinds)
+    ):
         return
-    theirs = {ending.lower() for _, ending in complete}
-    beside = sorted(folder or ending for folder, ending in complete)[:4]
+    complete_endings = {ending.lower() for _, ending in complete_kinds}
+    sibling_kinds = sorted(folder or ending for folder, ending in complete_kinds)[:4]
     for (folder, ending), stems in sorted(kinds.items()):
-        gone = whole - stems
-        few = len(gone) <= max(1, _SHARE_GONE * len(whole))
-        if stems < whole and few and (len(theirs) > 1 or ending.lower() not in theirs):
-            yield folder, [stem + ending for stem in sorted(gone)], beside
+        missing_stems = common_stems - stems
+        is_few = len(missing_stems) <= max(1, _SHARE_GONE * len(common_stems))
+        if (
+            stems < common_stems
+            and is_few
+            and (len(complete_endings) > 1 or ending.lower() not in complete_endings)
+        ):
+            yield folder, [stem + ending for stem in sorted(missing_stems)], sibling_kinds
 
 
 Array = np.ndarray[Any, Any]
@@ -434,10 +476,10 @@ class StepRates(NamedTuple):
         if not self.others:
             return None
         fps = self.schema.episode.fps if self.schema.episode is not None else None
-        found = Texts.of(files)
-        rates = [self.others.get(folder_of(path)[0], fps) for path in found.words]
+        texts = Texts.of(files)
+        rates = [self.others.get(folder_of(path)[0], fps) for path in texts.words]
         return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[
-            found.rows
+            texts.rows
         ]
 
 
@@ -463,46 +505,57 @@ def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = No
     for folder, rate in rates.items():
         if rate is not None:
             counts[rate] += files[folder]
-    most = [
-        rate for rate, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_RATES]
+    common_rates = [
+        rate
+        for rate, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_RATES]
     ]
-    told = {
-        folder: rate if rate in most else None for folder in files for rate in [rates.get(folder)]
+    used_rates = {
+        folder: rate if rate in common_rates else None
+        for folder in files
+        for rate in [rates.get(folder)]
     }
-    beyond = [
-        folder for folder, rate in told.items() if rate is None and rates.get(folder) is not None
+    rare_folders = [
+        folder
+        for folder, rate in used_rates.items()
+        if rate is None and rates.get(folder) is not None
     ]
-    lacking = [
-        folder for folder, rate in told.items() if rate is None and rates.get(folder) is None
+    lacking_folders = [
+        folder for folder, rate in used_rates.items() if rate is None and rates.get(folder) is None
     ]
     notes = (
-        [Note(_RATE, lacking[0] + INFO, _why(lacking, rates, listing))]
-        if lacking and (most or not rates)
+        [Note(_RATE, lacking_folders[0] + INFO, _why(lacking_folders, rates, listing))]
+        if lacking_folders and (common_rates or not rates)
         else []
     )
-    if beyond:  # otherwise, adding many datasets could keep another one from being evaluated
-        why = (
-            f"tells a rate beside the {len(most)} that most files "
-            f"have{_more(beyond, 'with another rate')}"
+    if rare_folders:  # otherwise, adding many datasets could keep another one from being evaluated
+        reason = (
+            f"tells a rate beside the {len(common_rates)} that most files "
+            f"have{_more(rare_folders, 'with another rate')}"
         )
-        notes.append(Note(_CODE, beyond[0] + INFO, why, about={"kind": "rates"}))
-    if not most:
+        notes.append(Note(_CODE, rare_folders[0] + INFO, reason, about={"kind": "rates"}))
+    if not common_rates:
         return StepRates(schema, {}, notes)
     episode = schema.episode or EpisodeSpec()
-    schema = schema.model_copy(update={"episode": episode.model_copy(update={"fps": most[0]})})
+    schema = schema.model_copy(
+        update={"episode": episode.model_copy(update={"fps": common_rates[0]})}
+    )
     return StepRates(
-        schema, {folder: rate for folder, rate in told.items() if rate != most[0]}, notes
+        schema,
+        {folder: rate for folder, rate in used_rates.items() if rate != common_rates[0]},
+        notes,
     )
 
 
 def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
     """Return why the first dataset's rate is unknown, and how many others lack one."""
-    why = "tells no rate"
+    reason = "tells no rate"
     if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
-        why = "is not what was scanned"
+        reason = "is not what was scanned"
     elif lacking[0] not in rates:
-        why = f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
-    return why + _more(lacking, "without one")
+        reason = (
+            f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
+        )
+    return reason + _more(lacking, "without one")
 
 
 def _more(folders: Sequence[str], what: str) -> str:
@@ -518,20 +571,22 @@ def _rates(
         Reads the smallest documents first, so that a large one does not displace the others.
     """
     try:
-        found = [item.path for item in plan_work(schema, listing).items] if paths is None else paths
+        file_paths = (
+            [item.path for item in plan_work(schema, listing).items] if paths is None else paths
+        )
     except FormatError:
         return {}, {}
-    files = dict(sorted(Counter(folder_of(path)[0] for path in found).items()))
+    files = dict(sorted(Counter(folder_of(path)[0] for path in file_paths).items()))
     entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
     sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
     datasets = Roots(listing.root, listing.roots)
-    left = _INFO_BYTES
+    bytes_left = _INFO_BYTES
     rates = dict[str, float | None]()
     for folder, size in sorted(sizes.items(), key=itemgetter(1)):
-        left -= size
+        bytes_left -= size
         if entries[folder] is None:
             rates[folder] = None
-        elif left >= 0 and (paths is None or listing.holds(folder + INFO)):
+        elif bytes_left >= 0 and (paths is None or listing.holds(folder + INFO)):
             rates[folder] = _rate(datasets, folder)
     return files, rates
 
@@ -560,36 +615,40 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     """
     name = _INDEXES.get(schema.samples.each or "")
     indexes = {path for path in listing.entries.paths if _is_index(path, name)}
-    beside, left = documents(schema, listing, work.unclaimed)
-    paths = sorted(indexes) + [path for path in beside if path not in indexes]
-    notes, read, named = _read_indexes(paths, name, schema, listing) if paths else ([], set(), {})
-    if left:
-        why = f"one of {len(left):,} lists and documents beyond those that are read"
-        notes.append(_note(left[0], f"{_UNCOMPARED}: {why}"))
-    known = {(note.code, note.key) for note in work.notes}
-    notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
+    document_paths, over_limit = documents(schema, listing, work.unclaimed)
+    paths = sorted(indexes) + [path for path in document_paths if path not in indexes]
+    notes, read_paths, named_files = (
+        _read_indexes(paths, name, schema, listing) if paths else ([], set(), {})
+    )
+    if over_limit:
+        reason = f"one of {len(over_limit):,} lists and documents beyond those that are read"
+        notes.append(_note(over_limit[0], f"{_UNCOMPARED}: {reason}"))
+    noted_keys = {(note.code, note.key) for note in work.notes}
+    notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in noted_keys)]
     # Another rule reports missing companions.
     companions = [
         template for templates in companion_patterns(schema).values() for template in templates
     ]
     # The least certain come last.
-    for found in (lost_file_notes(named, listing), missing_sibling_notes(listing)):
-        told = {note.key for note in notes if note.missing or note.code == _CODE}
+    for new_notes in (lost_file_notes(named_files, listing), missing_sibling_notes(listing)):
+        noted_paths = {note.key for note in notes if note.missing or note.code == _CODE}
         fresh = (
-            note for note in found if note.key not in told and _match(note.key, companions) is None
+            note
+            for note in new_notes
+            if note.key not in noted_paths and _match(note.key, companions) is None
         )
         notes += islice(fresh, _MOST_TOLD)
-        if (rest := next(fresh, None)) is not None:
-            more = 1 + sum(1 for _ in fresh)
-            why = (
-                f"not told one by one, {more:,} names from this one on, after {_MOST_TOLD:,} "
+        if (next_note := next(fresh, None)) is not None:
+            rest_count = 1 + sum(1 for _ in fresh)
+            reason = (
+                f"not told one by one, {rest_count:,} names from this one on, after {_MOST_TOLD:,} "
                 f"that are"
             )
-            notes.append(replace(rest, reason=why))
+            notes.append(replace(next_note, reason=reason))
     return replace(
         work,
         notes=sorted(notes, key=lambda note: (note.key, note.reason)),
-        unclaimed=[path for path in work.unclaimed if path not in read],
+        unclaimed=[path for path in work.unclaimed if path not in read_paths],
     )
 
 
@@ -610,12 +669,12 @@ def _read_indexes(
     placed = schema.located(listing.root, listing.roots).placed(listing.roots)
     templates = file_templates(placed)
     notes = list[Note]()
-    read = set[str]()
-    named: dict[str, list[str]] = {}
-    box = sandbox_of(listing.root, listing.roots)
-    left = _MISSING_BYTES
+    own_files = set[str]()
+    named_files: dict[str, list[str]] = {}
+    sandbox = sandbox_of(listing.root, listing.roots)
+    bytes_left = _MISSING_BYTES
     for outcome in list(
-        ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box)
+        ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=sandbox)
     ):
         notes += [
             _death_note(death, name)
@@ -624,20 +683,22 @@ def _read_indexes(
         ]
         for payload in outcome.payloads:
             # Small indexes first, so that a large one does not use up the budget of the others.
-            for found in sorted(payload, key=_count):
-                read.update(found["read"])
-                named |= {found["path"]: found["named"]} if found["named"] else {}
-                notes += [_note(found["path"], reason) for reason in found["faults"]]
-                missing = _missing(found, templates, listing) if left > 0 else ()
+            for index_record in sorted(payload, key=_count):
+                own_files.update(index_record["read"])
+                named_files |= (
+                    {index_record["path"]: index_record["named"]} if index_record["named"] else {}
+                )
+                notes += [_note(index_record["path"], reason) for reason in index_record["faults"]]
+                missing = _missing(index_record, templates, listing) if bytes_left > 0 else ()
                 for note in missing:
-                    left -= _A_NOTE + len(note.key) + len(note.reason)
+                    bytes_left -= _A_NOTE + len(note.key) + len(note.reason)
                     notes.append(note)
-                    if left <= 0:
+                    if bytes_left <= 0:
                         break
-    if left <= 0:
+    if bytes_left <= 0:
         count = sum(note.missing for note in notes)
         notes.append(_note(paths[0], f"{_OF_GONE} and that are gone {count:,} are told"))
-    return notes, read, named
+    return notes, own_files, named_files
 
 
 def _is_index(path: str, name: str | None) -> bool:
@@ -645,11 +706,11 @@ def _is_index(path: str, name: str | None) -> bool:
 
 
 def _death_note(death: Death, name: str | None) -> Note:
-    why = death.how.strip().splitlines()[-1]
+    reason = death.how.strip().splitlines()[-1]
     return Note(
         _PACKED,
         death.item["path"],
-        f"{name} cannot be read, so the files that it names are not missed: {why}",
+        f"{name} cannot be read, so the files that it names are not missed: {reason}",
     )
 
 
@@ -666,21 +727,21 @@ def _note(path: str, reason: str) -> Note:
 
 
 def _missing(
-    found: Mapping[str, Any], templates: Sequence[Template], listing: Listing
+    index_record: Mapping[str, Any], templates: Sequence[Template], listing: Listing
 ) -> Iterator[Note]:
     """Yield a note for each file that an index names and that is missing or unreadably packed."""
     folders = Roots(listing.root, listing.roots)
-    for paths, samples in found["files"]:
+    for paths, samples in index_record["files"]:
         fits = [(path, names) for path in paths if (names := _match(path, templates)) is not None]
-        there = [path for path in paths if fits and folders.file(path).is_file()]
-        if fits and not any(path in there for path, _ in fits):
+        existing_paths = [path for path in paths if fits and folders.file(path).is_file()]
+        if fits and not any(path in existing_paths for path, _ in fits):
             path, names = fits[0]
-            code, why = (
-                (_PACKED, f"only {there[0]} is there, packed in a way that is not read")
-                if there
+            code, detail = (
+                (_PACKED, f"only {existing_paths[0]} is there, packed in a way that is not read")
+                if existing_paths
                 else _GONE
             )
-            reason = f"{shortened(found['path'], PLACE)} names it ({samples}), but {why}"
+            reason = f"{shortened(index_record['path'], PLACE)} names it ({samples}), but {detail}"
             yield Note(code, path, reason, missing=True, split=names.get("split", ""))
 
 
@@ -711,7 +772,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         documents together name too many.
     """
     folders = Roots(task["root"], task["roots"])
-    found = list[dict[str, Any]]()
+    records = list[dict[str, Any]]()
     shares = _Shares(task["most"])
     for number, item in enumerate(task["items"]):
         beat(number)
@@ -720,30 +781,30 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         try:
             limit_files(beat, _files_of(path, task["index"], place), task["root"], task["roots"])
             if _is_index(path, task["index"]):
-                read = (
+                index_record = (
                     _of_mds(path, place)
                     if task["index"] == INDEX
                     else _of_lerobot(path, place.parent.parent)
                 )
-                found.append({**read, "named": []})
-                shares.add(found[-1])
+                records.append({**index_record, "named": []})
+                shares.add(records[-1])
             else:
-                found.append(
+                records.append(
                     {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
                 )
         except FormatError:  # reading the files next to it reports the reason
             continue
-    for one, count in shares.cut():
-        one["faults"].append(
-            f"names {count:,} files, of which {_count(one):,} are looked for, {_FAR_MORE}"
+    for record, count in shares.cut():
+        record["faults"].append(
+            f"names {count:,} files, of which {_count(record):,} are looked for, {_FAR_MORE}"
         )
     # The coordinator holds every name in memory.
-    if (count := sum(len(one["named"]) for one in found)) > MOST_NAMED:
-        why = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
-        first = next(one for one in found if one["named"])
-        first["faults"].append(f"{_UNCOMPARED}: {why}")
-        found = [one | {"named": []} for one in found]
-    return found
+    if (count := sum(len(record["named"]) for record in records)) > MOST_NAMED:
+        reason = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
+        first_record = next(record for record in records if record["named"])
+        first_record["faults"].append(f"{_UNCOMPARED}: {reason}")
+        records = [record | {"named": []} for record in records]
+    return records
 
 
 def _count(index: Mapping[str, Any]) -> int:
@@ -821,17 +882,29 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
 def _lost_videos(base: File) -> list[str]:
     """Return a sentence about missing videos that a meta folder names, [] if there are none."""
     try:
-        named = read_videos(base)
+        video_paths = read_videos(base)
     # It has no video paths, or in another form: the expected videos are unknown.
     except FormatError:
         return []
-    inside = [
-        path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
+    safe_paths = [
+        path
+        for path in video_paths
+        if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
     ]
-    gone = [path for path in inside if not (base / path).is_file()]
-    return [f"{_LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
+    missing_paths = [path for path in safe_paths if not (base / path).is_file()]
+    return (
+        [
+            f"{_LOST_VIDEOS}: {len(missing_paths):,} of {len(safe_paths):,}, such as {missing_paths[0]}"
+        ]
+        if missing_paths
+        else []
+    )
 
 
 def _episodes_phrase(numbers: Sequence[int]) -> str:
-    some = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
-    return some if len(numbers) < 3 else f"{len(numbers)} episodes, {some.removeprefix('episode ')}"
+    phrase = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
+    return (
+        phrase
+        if len(numbers) < 3
+        else f"{len(numbers)} episodes, {phrase.removeprefix('episode ')}"
+    )

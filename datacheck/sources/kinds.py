@@ -42,15 +42,15 @@ def open_source(
         UsageError: an extra folder that a field needs was not given.
     """
     each = schema.samples.each
-    kind: type[Source]
+    source_class: type[Source]
     if each is None:
-        kind = FileSource
+        source_class = FileSource
     elif each in _WORDS:
-        kind = _WORDS[each]
+        source_class = _WORDS[each]
     elif each.startswith("/") and each.strip("/"):
-        kind = GroupSource
+        source_class = GroupSource
     elif each.startswith("ends:") and each.removeprefix("ends:").strip("/"):
-        kind = RaggedSource
+        source_class = RaggedSource
     else:
         msg = (
             f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, "
@@ -58,4 +58,4 @@ def open_source(
             f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
         )
         raise SchemaError(msg)
-    return kind(schema, root, roots or {}, fields, level)
+    return source_class(schema, root, roots or {}, fields, level)

@@ -40,14 +40,14 @@ class EpisodeSource(RaggedSource):
         Raises:
             FormatError: the file or the meta folder is unreadable, or they contradict each other.
         """
-        found: set[int] = set()
+        read_numbers: set[int] = set()
         for part in super().parts(item, shelf):
             if isinstance(part, Block):
-                found.update(int(key[-12:]) for key in part.keys)
+                read_numbers.update(int(key[-12:]) for key in part.keys)
             yield part
         folder, inner = folder_of(item.path)
         listed = self._meta(folder).files.get(inner, ()) if item.keys is None else ()
-        for number in sorted(set(listed) - found):
+        for number in sorted(set(listed) - read_numbers):
             yield Unread(
                 numbered(item.path, number),
                 "DC105",
@@ -57,10 +57,10 @@ class EpisodeSource(RaggedSource):
     def files(self, item: Item) -> list[str]:
         """Return the file, and the files of the meta folder that describe it."""
         folder, _ = folder_of(item.path)
-        known: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
-        if folder not in known:
-            known[folder] = [folder + name for name in meta_files(self.file(folder))]
-        return [*super().files(item), *known[folder]]
+        cache: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
+        if folder not in cache:
+            cache[folder] = [folder + name for name in meta_files(self.file(folder))]
+        return [*super().files(item), *cache[folder]]
 
     def spans(
         self, item: Item, container: Container, strips: RowSlices
@@ -86,9 +86,9 @@ class EpisodeSource(RaggedSource):
                 f"together, in order"
             )
             raise FormatError(msg)
-        strange = next((n for n in numbers.tolist() if n not in meta.lengths), None)
-        if strange is not None:
-            msg = f"holds episode {strange}, which meta/episodes does not name"
+        unknown_number = next((n for n in numbers.tolist() if n not in meta.lengths), None)
+        if unknown_number is not None:
+            msg = f"holds episode {unknown_number}, which meta/episodes does not name"
             raise FormatError(msg)
         self._check_place(item, meta, numbers.tolist())
         spans = list(zip(starts.tolist(), [*starts.tolist()[1:], len(index)], strict=True))
@@ -97,8 +97,8 @@ class EpisodeSource(RaggedSource):
             names = _tasks_of(container, meta, spans)
             for number, span, tasks in zip(numbers.tolist(), spans, names, strict=True):
                 task = tasks[0] if tasks is not None and len(tasks) == 1 else None
-                said = {_LENGTH: meta.lengths[number], "tasks": tasks, "task": task}
-                fields.add_noted(strips.noted.setdefault(span, {}), said)
+                attributes = {_LENGTH: meta.lengths[number], "tasks": tasks, "task": task}
+                fields.add_noted(strips.noted.setdefault(span, {}), attributes)
         return numbers, spans
 
     def _check_place(self, item: Item, meta: Meta, numbers: Sequence[int]) -> None:
@@ -108,11 +108,11 @@ class EpisodeSource(RaggedSource):
             FormatError: the meta folder assigns the episode to another existing file.
         """
         folder, inner = folder_of(item.path)
-        others = set(numbers).difference(meta.files.get(inner, ()))
-        for other, listed in meta.files.items() if others else ():
-            both = others.intersection(listed)
-            if both and self.file(folder + other).is_file():
-                msg = f"holds episode {min(both)}, which meta/episodes names in {other}"
+        foreign_numbers = set(numbers).difference(meta.files.get(inner, ()))
+        for other_path, listed in meta.files.items() if foreign_numbers else ():
+            shared_numbers = foreign_numbers.intersection(listed)
+            if shared_numbers and self.file(folder + other_path).is_file():
+                msg = f"holds episode {min(shared_numbers)}, which meta/episodes names in {other_path}"
                 raise FormatError(msg)
 
     def _block(
@@ -127,15 +127,15 @@ class EpisodeSource(RaggedSource):
         if _LENGTH not in self.schema.attrs:
             return block
         lengths = self._meta(folder_of(item.path)[0]).lengths
-        told = Column(np.array([lengths[n] for n in numbers], dtype=np.int64))
-        return replace(block, facts=block.facts | {f"attrs/{_LENGTH}": told})
+        length_column = Column(np.array([lengths[n] for n in numbers], dtype=np.int64))
+        return replace(block, facts=block.facts | {f"attrs/{_LENGTH}": length_column})
 
     def _meta(self, folder: str) -> Meta:
         # Kept for one task only: a meta folder may change.
-        known: dict[str, Meta] = self.__dict__.setdefault("_known", {})
-        if folder not in known:
-            known[folder] = read_meta(self.file(folder))
-        return known[folder]
+        cache: dict[str, Meta] = self.__dict__.setdefault("_known", {})
+        if folder not in cache:
+            cache[folder] = read_meta(self.file(folder))
+        return cache[folder]
 
 
 def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[list[str] | None]:
@@ -152,15 +152,15 @@ def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[l
     if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
         msg = f"{TASK}: found no column of whole numbers"
         raise FormatError(msg)
-    found = list[list[str] | None]()
+    episode_tasks = list[list[str] | None]()
     for start, stop in spans:
         numbers = list(dict.fromkeys(index[start:stop].tolist()))
-        strange = next((n for n in numbers if n not in meta.tasks), None)
-        if strange is not None:
-            msg = f"{TASK}: found {strange}, which meta/tasks does not name"
+        unknown_number = next((n for n in numbers if n not in meta.tasks), None)
+        if unknown_number is not None:
+            msg = f"{TASK}: found {unknown_number}, which meta/tasks does not name"
             raise FormatError(msg)
-        found.append([meta.tasks[n] for n in numbers])
-    return found
+        episode_tasks.append([meta.tasks[n] for n in numbers])
+    return episode_tasks
 
 
 def _check_columns(container: Container, meta: Meta) -> None:
@@ -169,19 +169,19 @@ def _check_columns(container: Container, meta: Meta) -> None:
         if name not in names:
             msg = f"{name}: {INFO} names it, but the file has no such column"
             raise FormatError(msg)
-        found, kind = container.peek(name)
-        step = found[1:]
+        stored_shape, stored_dtype = container.peek(name)
+        step = stored_shape[1:]
         if (
-            kind == "json"
-            or np.dtype(kind).name != dtype
+            stored_dtype == "json"
+            or np.dtype(stored_dtype).name != dtype
             or (step != shape and (step, shape) != ((), (1,)))
         ):
-            seen = (
+            description = (
                 "lists of different lengths"
-                if kind == "json"
-                else f"{list(step)} {np.dtype(kind).name}"
+                if stored_dtype == "json"
+                else f"{list(step)} {np.dtype(stored_dtype).name}"
             )
-            msg = f"{name}: {seen}, but {INFO} declares {list(shape)} {dtype}"
+            msg = f"{name}: {description}, but {INFO} declares {list(shape)} {dtype}"
             raise FormatError(msg)
 
 
@@ -235,8 +235,8 @@ def meta_files(base: File) -> list[str]:
         tables = [f"{_TABLES}/{path.parent.name}/{path.name}" for path in _tables(base)]
     except FormatError:  # reading the meta folder reports it
         tables = []
-    found = [INFO, _LINES, *tables, _TASK_LINES, _TASK_TABLE]
-    return [name for name in found if (base / name).is_file()]
+    candidates = [INFO, _LINES, *tables, _TASK_LINES, _TASK_TABLE]
+    return [name for name in candidates if (base / name).is_file()]
 
 
 def read_rate(base: File) -> float | None:
@@ -247,16 +247,16 @@ def read_rate(base: File) -> float | None:
             accepts.
     """
     rate = _info(base).get("fps")
-    found = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
-    if found is None:
+    number = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
+    if number is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 1e-6 <= found <= 1e9:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 1e-6 <= number <= 1e9:
         msg = (
-            f"{INFO}, fps: found {str(found)[:40]!r} where a number from 0.000001 to "
+            f"{INFO}, fps: found {str(number)[:40]!r} where a number from 0.000001 to "
             f"1,000,000,000 is expected"
         )
         raise FormatError(msg)
-    return float(found)
+    return float(number)
 
 
 def read_meta(base: File) -> Meta:
@@ -312,12 +312,12 @@ def read_videos(base: File) -> list[str]:
         return []
     names = [
         name
-        for name, said in features.items()
-        if isinstance(said, Mapping) and said.get("dtype") == "video"
+        for name, feature in features.items()
+        if isinstance(feature, Mapping) and feature.get("dtype") == "video"
     ]
     chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
     old = (base / _LINES).is_file() and not (_is_new(info) and tables)
-    found: set[str] = set()
+    video_paths: set[str] = set()
     for name in names:
         if old:
             rows = [
@@ -330,10 +330,11 @@ def read_videos(base: File) -> list[str]:
                 for path in tables
                 for row in _of_table(path, (EPISODE, *where))
             ]
-        found.update(
-            _filled(template, {**row, "video_key": name}) for row in rows[: _VIDEOS - len(found)]
+        video_paths.update(
+            _filled(template, {**row, "video_key": name})
+            for row in rows[: _VIDEOS - len(video_paths)]
         )
-    return sorted(found)
+    return sorted(video_paths)
 
 
 def _is_new(info: Mapping[str, Any]) -> bool:
@@ -367,11 +368,11 @@ def _tables(base: File) -> list[File]:
     """
     tables = base / _TABLES
     paths = (tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk))
-    found = [path for path in paths if path.suffix == ".parquet"]
-    if len(found) > _MOST_TABLES:
-        msg = f"{_TABLES}: holds {len(found):,} tables; at most {_MOST_TABLES:,} are read"
+    table_paths = [path for path in paths if path.suffix == ".parquet"]
+    if len(table_paths) > _MOST_TABLES:
+        msg = f"{_TABLES}: holds {len(table_paths):,} tables; at most {_MOST_TABLES:,} are read"
         raise FormatError(msg)
-    return [path for path in found if path.is_file()]
+    return [path for path in table_paths if path.is_file()]
 
 
 def _names(folder: File) -> list[str]:
@@ -382,9 +383,11 @@ def _names(folder: File) -> list[str]:
 
 
 def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
-    for name, said in features.items():
+    for name, feature in features.items():
         dtype, shape = (
-            (said.get("dtype"), said.get("shape")) if isinstance(said, Mapping) else (None, None)
+            (feature.get("dtype"), feature.get("shape"))
+            if isinstance(feature, Mapping)
+            else (None, None)
         )
         if not isinstance(dtype, str) or not isinstance(shape, list):
             msg = f"{INFO}: feature {name[:60]!r} says no dtype or shape"
@@ -434,9 +437,11 @@ def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -
     Raises:
         FormatError: a range is wrong, or only some tables have ranges.
     """
-    found = [row for path in tables for row in _of_table(path, _ROWS)] if _name_rows(tables) else []
+    row_ranges = (
+        [row for path in tables for row in _of_table(path, _ROWS)] if _name_rows(tables) else []
+    )
     begin = 0
-    for episode, rows in zip(episodes, found, strict=bool(found)):
+    for episode, rows in zip(episodes, row_ranges, strict=bool(row_ranges)):
         end = begin + episode[_LENGTH]
         if (rows[_ROWS[0]], rows[_ROWS[1]]) != (begin, end):
             msg = (
@@ -475,17 +480,17 @@ def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
         where = _TASK_TABLE
     else:
         return None
-    found: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for index, task in pairs:
         number = _whole(index, f"{where}, {TASK}")
-        if not isinstance(task, str) or number in found:
+        if not isinstance(task, str) or number in texts:
             msg = (
                 f"{where}: task {number} "
-                f"{'stands there twice' if number in found else 'has no text'}"
+                f"{'stands there twice' if number in texts else 'has no text'}"
             )
             raise FormatError(msg)
-        found[number] = task
-    return found
+        texts[number] = task
+    return texts
 
 
 def _of_task_table(path: File) -> list[tuple[Any, Any]]:
@@ -549,22 +554,22 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
         )
         raise FormatError(msg)
 
-    def shown(found: re.Match[str]) -> str:
-        name, form = found.groups()
+    def shown(placeholder: re.Match[str]) -> str:
+        name, form = placeholder.groups()
         try:
-            said = format(names[name], form or "")
+            text = format(names[name], form or "")
         except (KeyError, ValueError) as error:
             msg = (
-                f"{INFO}: the template of a path has {found[0]!r}, for which there is no number "
+                f"{INFO}: the template of a path has {placeholder[0]!r}, for which there is no number "
                 f"of that form"
             )
             raise FormatError(msg) from error
-        if len(said) > _LONGEST:
+        if len(text) > _LONGEST:
             msg = (
-                f"{INFO}: the template of a path has {found[0]!r}, which makes a name of "
-                f"{len(said):,} letters"
+                f"{INFO}: the template of a path has {placeholder[0]!r}, which makes a name of "
+                f"{len(text):,} letters"
             )
             raise FormatError(msg)
-        return said
+        return text
 
     return _PLACE.sub(shown, template)

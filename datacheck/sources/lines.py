@@ -49,8 +49,8 @@ def grouped(
     specs = {}
     values = {}
     try:
-        for name, spec, found in fields.of_records(records):
-            specs[name], values[name] = spec, found
+        for name, spec, field_values in fields.of_records(records):
+            specs[name], values[name] = spec, field_values
     except FormatError:
         yield list(range(len(records))), None
         return
@@ -58,13 +58,16 @@ def grouped(
     if all(len(set(kind)) == 1 for kind in kinds):
         yield None, _columns(specs, values)
         return
-    together: dict[tuple[type, ...], list[int]] = {}
+    groups: dict[tuple[type, ...], list[int]] = {}
     for place, kind in enumerate(zip(*kinds, strict=True)):
-        together.setdefault(kind, []).append(place)
-    for places in together.values():
+        groups.setdefault(kind, []).append(place)
+    for places in groups.values():
         yield (
             places,
-            _columns(specs, {name: [found[i] for i in places] for name, found in values.items()}),
+            _columns(
+                specs,
+                {name: [field_values[i] for i in places] for name, field_values in values.items()},
+            ),
         )
 
 
@@ -72,14 +75,14 @@ def _columns(specs: dict[str, FieldSpec], values: dict[str, list[Any]]) -> Colum
     """Return columns of values with one type per field; fields that are always None are absent."""
     columns = {}
     for name in sorted(values):
-        found = values[name]
+        field_values = values[name]
         spec = specs[name]
-        if found[0] is None:
+        if field_values[0] is None:
             continue
-        if isinstance(found[0], list) and is_rows(spec):
+        if isinstance(field_values[0], list) and is_rows(spec):
             return None
         try:
-            column = _column(found, spec)
+            column = _column(field_values, spec)
         except (FormatError, OverflowError, TypeError):
             return None
         if column is None:
@@ -121,15 +124,15 @@ def runs(numbers: Iterable[int]) -> Iterator[list[int]]:
 
 def numbers_of(item: Item) -> tuple[list[int], list[Unread]]:
     """Return the numbers in the item's keys, and the keys that do not belong to this file."""
-    found: list[int] = []
-    strange: list[Unread] = []
+    numbers: list[int] = []
+    unread: list[Unread] = []
     for key in item.keys or ():
         digits = key.removeprefix(item.path + ":")
         if digits.isdecimal() and numbered(item.path, int(digits)) == key:
-            found.append(int(digits))
+            numbers.append(int(digits))
         else:
-            strange.append(Unread(key, "DC101", f"not a sample of {item.path}"))
-    return found, strange
+            unread.append(Unread(key, "DC101", f"not a sample of {item.path}"))
+    return numbers, unread
 
 
 class LineSource(Source):
@@ -159,9 +162,9 @@ class LineSource(Source):
                     msg = "holds no line"
                     raise FormatError(msg)
             else:
-                wanted, strange = numbers_of(item)
-                yield from strange
-                for run in runs(wanted):
+                numbers, unread = numbers_of(item)
+                yield from unread
+                for run in runs(numbers):
                     yield from _some(
                         path, run, lines, jsonl.Span(*item.part) if item.part else None
                     )
@@ -174,9 +177,9 @@ class LineSource(Source):
             yield from self._packed(item, path, lines)
         else:
             self._count(item, path)
-            for first, values in _batches(path):
+            for first_line, values in _batches(path):
                 self.check_count(item, lines.seen + len(values))
-                yield from lines.blocks(range(first, first + len(values)), values)
+                yield from lines.blocks(range(first_line, first_line + len(values)), values)
 
     def _packed(self, item: Item, path: File, lines: _LineBlocks) -> Iterator[Part]:
         """Yield a part of a compressed file as blocks.
@@ -196,10 +199,12 @@ class LineSource(Source):
         for piece in jsonl.READ_ON.pieces(path, start):
             total = piece.number + piece.count
             self.check_count(item, total)
-            first = max(start, piece.number)
-            behind = min(last, total)
-            if first < behind:
-                yield from lines.of_piece(piece.lines(first - piece.number, behind - piece.number))
+            first_line = max(start, piece.number)
+            end_line = min(last, total)
+            if first_line < end_line:
+                yield from lines.of_piece(
+                    piece.lines(first_line - piece.number, end_line - piece.number)
+                )
             if total >= last and stop >= 0:
                 return
         if stop < 0:
@@ -250,15 +255,15 @@ def _some(
     path: File, run: list[int], lines: _LineBlocks, span: jsonl.Span | None
 ) -> Iterator[Part]:
     missing = dict.fromkeys(run)
-    for first, values in _batches(path, span, run):
-        found = [
+    for first_line, values in _batches(path, span, run):
+        numbers = [
             n
-            for n in range(first, first + len(values))
-            if n in missing and values[n - first] is not jsonl.BLANK
+            for n in range(first_line, first_line + len(values))
+            if n in missing and values[n - first_line] is not jsonl.BLANK
         ]
-        for number in found:
+        for number in numbers:
             del missing[number]
-        yield from lines.blocks(found, [values[number - first] for number in found])
+        yield from lines.blocks(numbers, [values[number - first_line] for number in numbers])
     for number in missing:
         msg = f"no line {number + 1} (any more)"
         yield lines.unread(number, FormatError(msg))
@@ -339,12 +344,14 @@ class _LineBlocks:
 
     def _blocks(self, numbers: Sequence[int], values: Sequence[Any]) -> Iterator[Part]:
         if set(map(type, values)) != {dict}:
-            held = [(n, v) for n, v in zip(numbers, values, strict=True) if v is not jsonl.BLANK]
-            odd = [(n, v) for n, v in held if not isinstance(v, dict)]
-            self.seen += len(odd)
-            yield from self._one_by_one(odd)
-            numbers = [n for n, v in held if isinstance(v, dict)]
-            values = [v for _, v in held if isinstance(v, dict)]
+            filled_lines = [
+                (n, v) for n, v in zip(numbers, values, strict=True) if v is not jsonl.BLANK
+            ]
+            bad_lines = [(n, v) for n, v in filled_lines if not isinstance(v, dict)]
+            self.seen += len(bad_lines)
+            yield from self._one_by_one(bad_lines)
+            numbers = [n for n, v in filled_lines if isinstance(v, dict)]
+            values = [v for _, v in filled_lines if isinstance(v, dict)]
         self.seen += len(values)
         for places, columns in grouped(self._fields, values) if values else ():
             chosen = numbers if places is None else [numbers[i] for i in places]
@@ -355,24 +362,24 @@ class _LineBlocks:
                 yield self._block(chosen, columns)
 
     def _one_by_one(self, lines: Iterable[tuple[int, Any]]) -> Iterator[Part]:
-        waiting: dict[tuple[object, ...], list[tuple[int, Values]]] = {}
+        groups: dict[tuple[object, ...], list[tuple[int, Values]]] = {}
         for number, record in lines:
             try:
                 if isinstance(record, FormatError):
                     raise record
                 values = self._fields.of_record(record)
                 check_written(values)
-                kind = tuple((name, signature(values[name])) for name in sorted(values))
+                group_key = tuple((name, signature(values[name])) for name in sorted(values))
             except FormatError as error:
                 yield self.unread(number, error)
             else:
-                waiting.setdefault(kind, []).append((number, values))
-        for alike in waiting.values():
+                groups.setdefault(group_key, []).append((number, values))
+        for group in groups.values():
             columns = {
-                name: Column.of([values[name] for _, values in alike])
-                for name in sorted(alike[0][1])
+                name: Column.of([values[name] for _, values in group])
+                for name in sorted(group[0][1])
             }
-            yield self._block([number for number, _ in alike], columns)
+            yield self._block([number for number, _ in group], columns)
 
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {

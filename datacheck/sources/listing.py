@@ -76,10 +76,10 @@ def _is_group(opened: int) -> bool:
             _DOCUMENT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened
         )
         with os.fdopen(document, "rb") as file:
-            said = parse_json(file.read(_DOCUMENT_BYTES))
+            metadata = parse_json(file.read(_DOCUMENT_BYTES))
     except (OSError, ValueError):
         return False
-    return isinstance(said, dict) and said.get("node_type") == "group"
+    return isinstance(metadata, dict) and metadata.get("node_type") == "group"
 
 
 def reason(error: OSError) -> str:
@@ -136,10 +136,10 @@ def store_digest(
         OSError: as for `store_entry`, a file is unreadable, or there is a link although `links` is
             False.
     """
-    found = sorted((inner, status.st_mode) for inner, status, _ in _inside(folder, real, beat))
+    entries = sorted((inner, status.st_mode) for inner, status, _ in _inside(folder, real, beat))
     files = [
         (inner, stat.S_ISLNK(mode))
-        for inner, mode in found
+        for inner, mode in entries
         if stat.S_ISREG(mode) or stat.S_ISLNK(mode)
     ]
     linked = next((inner for inner, is_link in files if is_link), None)
@@ -179,12 +179,12 @@ def _inside(
             for entry in _listed(opened, path):
                 if beat is not None:
                     beat()
-                here = f"{path}/{entry.name}" if path else entry.name
+                entry_path = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     inner = chunks and CHUNK.fullmatch(entry.name) is not None
-                    waiting.append((f"{place}/{entry.name}", here, inner))
+                    waiting.append((f"{place}/{entry.name}", entry_path, inner))
                 else:
-                    yield here, entry.stat(follow_symlinks=False), chunks
+                    yield entry_path, entry.stat(follow_symlinks=False), chunks
         finally:
             os.close(opened)
 
@@ -290,16 +290,16 @@ class Listing:
             of this machine.
         """
         place = self.entries.find(path)
-        now = stat_entry(self.root, path, self.roots)
-        if place < 0 or now is None or now.size != self.entries[place].size:
+        current = stat_entry(self.root, path, self.roots)
+        if place < 0 or current is None or current.size != self.entries[place].size:
             return False
-        then = self.entries[place]
-        if now.mtime_ns == then.mtime_ns:
+        listed_entry = self.entries[place]
+        if current.mtime_ns == listed_entry.mtime_ns:
             return True
         # Files in /proc report size 0 as well, and may have no end.
-        if then.size == 0:
-            return then.digest == digest_bytes(b"")
-        return then.digest not in {None, NOT_WHOLE} and then.digest == digest_entry(
+        if listed_entry.size == 0:
+            return listed_entry.digest == digest_bytes(b"")
+        return listed_entry.digest not in {None, NOT_WHOLE} and listed_entry.digest == digest_entry(
             self.root, path, self.roots
         )
 
@@ -334,12 +334,12 @@ def target(data: Path) -> tuple[Path, str | None]:
     try:
         data.stat()
     except OSError as error:  # includes names that no file system accepts
-        why = "no such file or folder" if isinstance(error, FileNotFoundError) else reason(error)
-        msg = f"{data}: {why}. Check the path."
+        cause = "no such file or folder" if isinstance(error, FileNotFoundError) else reason(error)
+        msg = f"{data}: {cause}. Check the path."
         raise UsageError(msg) from error
     if not data.is_dir() or _is_store(data):
-        whole = data.absolute()
-        return whole.parent, whole.name
+        data_path = data.absolute()
+        return data_path.parent, data_path.name
     return data, None
 
 
@@ -366,14 +366,14 @@ def _is_store(folder: Path) -> bool:
 def _inner(folder: Path, of_chunks: bool) -> list[tuple[Path, bool]] | None:  # noqa: FBT001
     """Return the subfolders of an array, a group or a folder of chunks; None for other folders."""
     markers = store_markers()
-    found = _names(folder)
+    entries = _names(folder)
     chunks = _has_chunks(folder, of_chunks)
     parts = {
         name: is_dir
-        for name, is_dir in found.items()
+        for name, is_dir in entries.items()
         if not (name.startswith(".") or name in markers)
     }
-    if markers.isdisjoint(found) and not (of_chunks and all(map(CHUNK.fullmatch, parts))):
+    if markers.isdisjoint(entries) and not (of_chunks and all(map(CHUNK.fullmatch, parts))):
         return None
     if any(
         name.endswith(_ZARR) if is_dir else not chunks or CHUNK.fullmatch(name) is None
@@ -454,13 +454,13 @@ def list_files(
     else:
         walk.run()
     for name, folder in roots.items():
-        more = _Walk(folder, f"@{name}/", walk.seen_ns, found)
-        more.run()
-        walk.paths += more.paths
-        walk.numbers.extend(more.numbers)
-        walk.skipped += more.skipped
-        walk.refused += more.refused
-        walk.nodes |= more.nodes
+        extra_walk = _Walk(folder, f"@{name}/", walk.seen_ns, found)
+        extra_walk.run()
+        walk.paths += extra_walk.paths
+        walk.numbers.extend(extra_walk.numbers)
+        walk.skipped += extra_walk.skipped
+        walk.refused += extra_walk.refused
+        walk.nodes |= extra_walk.nodes
     # Code points sort like their UTF-8 bytes.
     order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)
     numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
@@ -479,12 +479,12 @@ def list_files(
 
 def _first_skipped(skipped: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return (path, reason) pairs in order, up to a run's limit; the last one counts the rest."""
-    found = sorted(skipped)
-    sizes = np.cumsum([len(path) + len(reason) for path, reason in found[:_MOST_SKIPPED]])
+    ordered = sorted(skipped)
+    sizes = np.cumsum([len(path) + len(reason) for path, reason in ordered[:_MOST_SKIPPED]])
     count = int(np.searchsorted(sizes, _SKIPPED_LETTERS, side="right"))
-    rest = found[count:]
+    rest = ordered[count:]
     return [
-        *found[:count],
+        *ordered[:count],
         *([(rest[0][0], f"one of {len(rest):,} more names left out")] if rest else []),
     ]
 
@@ -618,13 +618,13 @@ class _Walk:
         goals = [goal for goal in self._links if self._reached[goal] == least]
         if (room := LINKED - self._linked) > 0:
             goals = sorted(goals, key=lambda goal: _near_the_top(self._links[goal][0][1]))[:room]
-        found = [(goal, *heappop(self._links[goal])) for goal in goals]
+        next_links = [(goal, *heappop(self._links[goal])) for goal in goals]
         for goal in goals:
             self._reached[goal] += 1
             if not self._links[goal]:
                 del self._links[goal]
-        self._linked += len(found)
-        self._waiting = [(goal, path, links, "") for goal, _, path, links in found]
+        self._linked += len(next_links)
+        self._waiting = [(goal, path, links, "") for goal, _, path, links in next_links]
         self._round = self._snapshot(), self._waiting[:]
         if self._linked > LINKED:
             self._give_up(
@@ -643,9 +643,9 @@ class _Walk:
     def _snapshot(self) -> tuple[int, int, int, int, int]:
         return len(self.paths), len(self.skipped), len(self.refused), len(self._met), self._looked
 
-    def _restore(self, then: tuple[int, int, int, int, int]) -> None:
+    def _restore(self, snapshot: tuple[int, int, int, int, int]) -> None:
         """Discard everything found since a snapshot."""
-        files, skipped, refused, met, self._looked = then
+        files, skipped, refused, met, self._looked = snapshot
         del (
             self.paths[files:],
             self.numbers[5 * files :],
@@ -662,65 +662,71 @@ class _Walk:
         others.
         """
         assert self._round is not None
-        then, links = self._round
-        most = 2 * self._plain + BEHIND
-        self._restore(then)
+        snapshot, links = self._round
+        name_limit = 2 * self._plain + BEHIND
+        self._restore(snapshot)
         links.sort(key=lambda link: _near_the_top(link[1]))
-        share = (most - self._looked) // len(links)
+        share = (name_limit - self._looked) // len(links)
         links = [link for link in links if not self._fits(link, self._looked + share)]
-        while links and self._fits(links[0], most):
+        while links and self._fits(links[0], name_limit):
             del links[0]
-        self._round = then, links
+        self._round = snapshot, links
         self._give_up(
-            f"with what lies behind such links there are more than {most:,} files and folders, "
+            f"with what lies behind such links there are more than {name_limit:,} files and folders, "
             f"where {self._plain:,} "
             "lie there without links. Name the folders that they lead to as DATA or --root, or "
             "remove the links"
         )
 
-    def _fits(self, link: tuple[str, str, tuple[str, ...], str], most: int) -> bool:
+    def _fits(self, link: tuple[str, str, tuple[str, ...], str], name_limit: int) -> bool:
         """Follow one link; undo and return False if it exceeds the limit of names."""
-        then, self._most = self._snapshot(), most
+        snapshot, self._most = self._snapshot(), name_limit
         self._waiting = [link]
         try:
             while self._waiting:
                 self._enter(*self._waiting.pop())
         except _FullError:
-            self._restore(then)
+            self._restore(snapshot)
             return False
         return True
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, cause: str) -> None:
         """Report unfollowed links; omit links below them, which depend on the order on disk."""
         assert self._round is not None
         self._queue_links()
-        now = {path for _, path, *_ in self._round[1]}
-        others = (path for heap in self._links.values() for _, path, _ in heap)
-        left = [
-            *now,
-            *(path for path in others if now.isdisjoint(map(str, PurePosixPath(path).parents))),
+        round_paths = {path for _, path, *_ in self._round[1]}
+        other_paths = (path for heap in self._links.values() for _, path, _ in heap)
+        unfollowed = [
+            *round_paths,
+            *(
+                path
+                for path in other_paths
+                if round_paths.isdisjoint(map(str, PurePosixPath(path).parents))
+            ),
         ]
-        left.sort(key=_near_the_top)
+        unfollowed.sort(key=_near_the_top)
         self._links = {}
-        for path in left[:_NAMED]:
-            self._refuse(path, OSError(f"a link to a folder that is not followed: {why}"))
-        if left[_NAMED:]:
-            more = f"one of {len(left) - _NAMED:,} more links to folders that are not followed"
-            self._refuse(left[_NAMED], OSError(more))
+        for path in unfollowed[:_NAMED]:
+            self._refuse(path, OSError(f"a link to a folder that is not followed: {cause}"))
+        if unfollowed[_NAMED:]:
+            message = (
+                f"one of {len(unfollowed) - _NAMED:,} more links to folders that are not followed"
+            )
+            self._refuse(unfollowed[_NAMED], OSError(message))
 
     def _inspect(
         self, opened: int, folder: str, path: str, links: tuple[str, ...], store: str
     ) -> None:
         try:
             with os.scandir(opened) as scan:
-                found = list(scan)
+                entries = list(scan)
         except OSError as error:
             self._refuse(path, error, "folder cannot be read: ")
             return
-        self._count_names(len(found))
+        self._count_names(len(entries))
         if not path and self.taken:
-            found = self._without_taken(found)
-        if path and not self._markers.isdisjoint(one.name for one in found):
+            entries = self._without_taken(entries)
+        if path and not self._markers.isdisjoint(child.name for child in entries):
             if not store or self._is_own(path):
                 self._store(folder, path)
                 store = path
@@ -730,25 +736,25 @@ class _Walk:
         self._of_chunks.discard(path)
         if store:
             self._visit_store(
-                found, folder, path, links, store, chunks=has_chunks(opened, of_chunks)
+                entries, folder, path, links, store, chunks=has_chunks(opened, of_chunks)
             )
             return
-        for entry in self._unusual(found, path):
+        for entry in self._unusual(entries, path):
             self._visit(entry, folder, path, links)
 
     def _is_own(self, path: str) -> bool:
         """Return whether a Zarr folder inside another one has its own entry, by its Zarr name."""
         return path.endswith(_ZARR) and not self.alone
 
-    def _without_taken(self, found: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
-        for entry in found:
+    def _without_taken(self, entries: list[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+        for entry in entries:
             if entry.name in self.taken:
                 self._skip(entry.name, f"named as files of --root {entry.name[1:]}= are; rename it")
-        return [entry for entry in found if entry.name not in self.taken]
+        return [entry for entry in entries if entry.name not in self.taken]
 
     def _visit_store(
         self,
-        found: list[os.DirEntry[str]],
+        entries: list[os.DirEntry[str]],
         folder: str,
         path: str,
         links: tuple[str, ...],
@@ -762,7 +768,7 @@ class _Walk:
             If the Zarr folder is DATA itself, no link is followed, because its parent is the
             root.
         """
-        for entry in found:
+        for entry in entries:
             name = entry.name
             if entry.is_dir(follow_symlinks=False) and (
                 name in self._markers or not name.startswith(".")
@@ -787,14 +793,14 @@ class _Walk:
             entry.is_symlink() and os.path.isdir(place)  # noqa: PTH112  Path.is_dir may raise
         )
 
-    def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
+    def _unusual(self, entries: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the regular files of a folder in a fast loop; return all other entries."""
         head = self.prefix + (f"{path}/" if path else "")
-        seen = self.seen_ns
+        seen_ns = self.seen_ns
         paths: list[str] = []
         numbers: list[int] = []
-        rest = []
-        for entry in found:
+        other_entries = []
+        for entry in entries:
             name = entry.name
             try:
                 if (
@@ -809,20 +815,20 @@ class _Walk:
                         status.st_mtime_ns,
                         status.st_ctime_ns,
                         status.st_ino,
-                        seen,
+                        seen_ns,
                     )
                     paths.append(head + name)
                     continue
             except OSError:  # removed meanwhile
                 pass
-            rest.append(entry)
+            other_entries.append(entry)
         try:
             self.numbers.extend(numbers)
         except OverflowError:  # an out-of-range number needs `clamp_stamp`
             del self.numbers[5 * len(self.paths) :]
-            return found
+            return entries
         self.paths += paths
-        return rest
+        return other_entries
 
     def single(self, only: str) -> None:
         """List a single file or Zarr folder."""
@@ -843,14 +849,14 @@ class _Walk:
     def _report_found(self) -> None:
         """Report the files found since the last call, or none: the callback may end the walk."""
         if self._found is not None:
-            known = (
+            file_count = (
                 len(self.paths) if self._round is None or not self._waiting else self._round[0][0]
             )
             self._found(
-                self.paths[self._told : known],
-                self.numbers[5 * self._told : 5 * known : 5].tolist(),
+                self.paths[self._told : file_count],
+                self.numbers[5 * self._told : 5 * file_count : 5].tolist(),
             )
-            self._told = known
+            self._told = file_count
 
     def _visit(
         self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]
@@ -886,8 +892,8 @@ class _Walk:
         except OSError:  # another user's: treat it like other hidden names
             return False
         try:
-            with os.scandir(opened) as found:
-                names = {one.name: one.is_dir(follow_symlinks=False) for one in found}
+            with os.scandir(opened) as scan:
+                names = {child.name: child.is_dir(follow_symlinks=False) for child in scan}
         finally:
             os.close(opened)
         deeper = any(names.values()) and (
@@ -937,8 +943,8 @@ class _Walk:
             (os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason)
         )
 
-    def _refuse(self, path: str, error: OSError, what: str = "") -> None:
-        self._skip(path, f"{what}{reason(error)}")
+    def _refuse(self, path: str, error: OSError, prefix: str = "") -> None:
+        self._skip(path, f"{prefix}{reason(error)}")
         # A file removed at this moment holds no sample.
         if not isinstance(error, FileNotFoundError):
             self.refused.append(self.skipped[-1])
@@ -969,15 +975,15 @@ def stat_entry(
         beat: called for each file of a Zarr folder.
     """
     place = str(locate(root, roots or {}, path)) if path.startswith("@") else f"{root}/{path}"
-    seen = time.time_ns()
+    seen_ns = time.time_ns()
     try:
         # Called for every file of a scan; takes half the time of Path.stat.
         status = os.stat(place)  # noqa: PTH116
         if stat.S_ISDIR(status.st_mode):
-            return store_entry(path, place, real_root(root, roots or {}, path), seen, beat)
+            return store_entry(path, place, real_root(root, roots or {}, path), seen_ns, beat)
     except OSError:
         return None
-    return _entry(path, status, seen) if stat.S_ISREG(status.st_mode) else None
+    return _entry(path, status, seen_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:

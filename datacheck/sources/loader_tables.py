@@ -84,8 +84,10 @@ def _values(file: File) -> dict[str, Any]:
 
 
 def _is_read(answer: Any) -> bool:
-    said = [("values", [(str, object)])] if "values" in answer else [("fault", str), ("code", str)]
-    check(answer, dict(said))
+    answer_types = (
+        [("values", [(str, object)])] if "values" in answer else [("fault", str), ("code", str)]
+    )
+    check(answer, dict(answer_types))
     return True
 
 
@@ -141,14 +143,14 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntr
     """
     if not path.lower().endswith(RECORDS):
         return [ListEntry(line) for line in _lines(Roots(root, roots).file(path))]
-    held = read_document(root, roots, path, _RECORD_BYTES)
-    records = held.get("records")
-    if isinstance(records, list) and len(held) == 1:
+    document = read_document(root, roots, path, _RECORD_BYTES)
+    records = document.get("records")
+    if isinstance(records, list) and len(document) == 1:
         _check_count(len(records))
         return [_list_entry(record) for record in records]
     return [
         ListEntry(name, about=value if isinstance(value, Mapping) else None)
-        for name, value in held.items()
+        for name, value in document.items()
     ]
 
 
@@ -209,21 +211,27 @@ def with_label_table(
     if schema.loader is None or not isinstance(path, str) or not _exists(root / path):
         return schema, []
     try:
-        held = read_document(root, roots, path, _TABLE_BYTES)
+        document = read_document(root, roots, path, _TABLE_BYTES)
     except (FormatError, OSError) as error:
         return schema, [Note(_CODE, path, f"cannot be read: {error}")]
-    entries = {int(name): entry for name, entry in held.items() if re.fullmatch(r"-?\d{1,9}", name)}
+    entries = {
+        int(name): entry for name, entry in document.items() if re.fullmatch(r"-?\d{1,9}", name)
+    }
     if not entries:
-        some = ", ".join(sorted(held)[:_NAMED]) or "nothing"
+        first_keys = ", ".join(sorted(document)[:_NAMED]) or "nothing"
         return schema, [
-            Note(_CODE, path, f"names no class: its keys are no class numbers ({some})")
+            Note(_CODE, path, f"names no class: its keys are no class numbers ({first_keys})")
         ]
-    bad = sorted(number for number, entry in entries.items() if not isinstance(entry, Mapping))
-    notes = [Note(_CODE, path, _null(bad))] if bad else []
-    used = [n for n, e in entries.items() if isinstance(e, Mapping) and e.get(_USED) is not False]
-    kept = sorted(used or entries)
+    bad_numbers = sorted(
+        number for number, entry in entries.items() if not isinstance(entry, Mapping)
+    )
+    notes = [Note(_CODE, path, _null(bad_numbers))] if bad_numbers else []
+    used_numbers = [
+        n for n, e in entries.items() if isinstance(e, Mapping) and e.get(_USED) is not False
+    ]
+    class_numbers = sorted(used_numbers or entries)
     data: dict[str, Any] = schema.model_dump(exclude_unset=True, mode="json")
-    data["loader"][_STEP] = kept
+    data["loader"][_STEP] = class_numbers
     return Schema.model_validate(data), notes
 
 
@@ -235,10 +243,10 @@ def _exists(path: Path) -> bool:
 
 
 def _null(numbers: list[int]) -> str:
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    some = ", ".join(map(str, numbers[:_NAMED])) + more
+    more_text = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    number_list = ", ".join(map(str, numbers[:_NAMED])) + more_text
     return (
-        f"has no entry for {some}: there is null, or no mapping, where the loader reads name "
+        f"has no entry for {number_list}: there is null, or no mapping, where the loader reads name "
         f"and validation"
     )
 
@@ -264,25 +272,25 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
         optional file keeps only the schema's statistics. So does a field with a damaged optional
         file, with a note.
     """
-    named = {
+    stats_specs = {
         name: spec.stats
         for name, spec in schema.fields.items()
         if spec.stats is not None and spec.stats.file
     }
-    if not named:
+    if not stats_specs:
         return schema, []
     notes: list[Note] = []
     data = schema.model_dump(exclude_unset=True, mode="json")
-    for name, stats in named.items():
+    for name, stats in stats_specs.items():
         where = f"{schema.name}, fields.{name}.stats"
         path = path_of(stats, roots)
         if stats.optional and stat_entry(root, path, roots) is None:
-            own = {
+            own_values = {
                 key: value
                 for key, value in data["fields"][name].pop("stats").items()
                 if key in _STATISTICS
             }
-            data["fields"][name] |= {"stats": own} if own else {}
+            data["fields"][name] |= {"stats": own_values} if own_values else {}
             continue
         try:
             data["fields"][name]["stats"] = (
@@ -307,7 +315,7 @@ def _read(
 ) -> dict[str, list[float]]:
     text = stats.file or ""
     try:
-        held = {
+        document = {
             n: v
             for n, v in read_document(root, roots, path_of(stats, roots), _STATISTICS_BYTES).items()
             if v is not None
@@ -315,17 +323,19 @@ def _read(
     except (FormatError, OSError) as error:
         msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
         raise UsageError(msg) from error
-    found, names = stored_at(held, stats.at)
-    told = {name: _numbers(found[key], f"{where}: {text}, {name}") for name, key in names.items()}
-    if not told:
-        names_there = ", ".join(shortened(name, 60) for name in sorted(held)[:8])
+    stored, names = stored_at(document, stats.at)
+    statistics = {
+        name: _numbers(stored[key], f"{where}: {text}, {name}") for name, key in names.items()
+    }
+    if not statistics:
+        names_there = ", ".join(shortened(name, 60) for name in sorted(document)[:8])
         msg = (
             f"{where}: {text} holds no {', '.join(_STATISTICS)} "
             f"{f'at {stats.at!r}' if stats.at else ''}; it holds "
             f"{names_there or 'nothing'}. Say with at: where they stand."
         )
         raise UsageError(msg)
-    return told
+    return statistics
 
 
 def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any], dict[str, str]]:
@@ -364,5 +374,5 @@ def _numbers(value: Any, where: str) -> list[float]:
             f"numbers is needed"
         )
         raise UsageError(msg)
-    found: list[float] = array.tolist()
-    return found
+    numbers: list[float] = array.tolist()
+    return numbers

@@ -76,8 +76,8 @@ class Opener:
 
     def takes(self, path: str, nbytes: int) -> Format | None:
         """Return the format that parses a file of this size whole; None where none does."""
-        found = format_of(path) if self._whole and 0 < nbytes <= WHOLE_BYTES else None
-        return None if found is None or found.parse is None else found
+        file_format = format_of(path) if self._whole and 0 < nbytes <= WHOLE_BYTES else None
+        return None if file_format is None or file_format.parse is None else file_format
 
     def parsed(self, found: Format, path: str, nbytes: int, hint: Hint | None) -> Container:
         """Read a file whole and parse it.
@@ -86,21 +86,21 @@ class Opener:
             FormatError: the file cannot be read, has changed, or is damaged.
         """
         if self._together and found.table is not None and nbytes >= _PLANAR_BYTES:
-            turned = self._planar_table(path, nbytes, found)
-            if turned is not None:
-                return turned
+            planar_table = self._planar_table(path, nbytes, found)
+            if planar_table is not None:
+                return planar_table
         return self._parsed(found, path, nbytes, hint)
 
-    def _parsed(self, found: Format, path: str, nbytes: int, hint: Hint | None) -> Container:
+    def _parsed(self, file_format: Format, path: str, nbytes: int, hint: Hint | None) -> Container:
         data = _read(self.folders, path, nbytes)
         self.digests[path] = digest_bytes(data)
-        return parse_container(found, data, hint)
+        return parse_container(file_format, data, hint)
 
-    def _planar_table(self, path: str, nbytes: int, found: Format) -> Container | None:
+    def _planar_table(self, path: str, nbytes: int, file_format: Format) -> Container | None:
         """Return the table of a file with contiguous columns; None for other layouts."""
-        assert found.table is not None
+        assert file_format.table is not None
         with _open_unchanged(self.folders, path, nbytes) as file:
-            table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
+            table = file_format.table(os.pread(file, HEAD_BYTES, 0), nbytes)
             if table is None or not 1 < table.columns <= _MOST_COLUMNS:
                 return None
             planes = self._column_buffer(table)
@@ -119,13 +119,15 @@ class Opener:
             A table of another layout than the one before gets a buffer of its own size: with
             alternating layouts, shared buffers would take many times the memory.
         """
-        room = self._room
-        alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
-        if room is None or not alike or room.shape[1] - self._filled < table.rows:
-            rows = self._together // table.dtype.itemsize if alike else 0
-            room = empty((table.columns, max(rows, table.rows)), table.dtype)
-            self._room, self._filled = room, 0
-        return room[:, self._filled : self._filled + table.rows]
+        buffer = self._room
+        same_layout = buffer is None or (
+            buffer.dtype == table.dtype and len(buffer) == table.columns
+        )
+        if buffer is None or not same_layout or buffer.shape[1] - self._filled < table.rows:
+            rows = self._together // table.dtype.itemsize if same_layout else 0
+            buffer = empty((table.columns, max(rows, table.rows)), table.dtype)
+            self._room, self._filled = buffer, 0
+        return buffer[:, self._filled : self._filled + table.rows]
 
     def opened(self, path: str, hint: Hint) -> Container:
         """Open a companion of any size.
@@ -139,9 +141,9 @@ class Opener:
                 check_holes(self.folders.file(path))
         except OSError as error:
             raise FormatError((error.strerror or str(error)).lower()) from error
-        found = self.takes(path, nbytes)
-        if found is not None:
-            return self._parsed(found, path, nbytes, hint)
+        file_format = self.takes(path, nbytes)
+        if file_format is not None:
+            return self._parsed(file_format, path, nbytes, hint)
         return open_container(self.file(path), hint)
 
     def file(self, path: str) -> File:
@@ -183,8 +185,8 @@ def _read(folders: Roots, path: str, nbytes: int) -> bytes:
     """Return the bytes of a file."""
     with _open_unchanged(folders, path, nbytes) as file:
         data = os.read(file, nbytes + 1)
-        while len(data) < nbytes and (more := os.read(file, nbytes + 1 - len(data))):
-            data += more
+        while len(data) < nbytes and (chunk := os.read(file, nbytes + 1 - len(data))):
+            data += chunk
     if len(data) != nbytes:
         raise FormatError(_WRITTEN)
     return data
@@ -208,12 +210,12 @@ def _read_planes(file: int, table: TableLayout, planes: Array) -> str:
     for start in range(0, table.rows, step):
         rows = piece[: table.rows - start]
         view = memoryview(rows.data).cast("B")
-        got = 0
-        while got < len(view):
-            more = os.readv(file, [view[got:]])
-            if not more:
+        bytes_read = 0
+        while bytes_read < len(view):
+            byte_count = os.readv(file, [view[bytes_read:]])
+            if not byte_count:
                 raise FormatError(_WRITTEN)
-            got += more
+            bytes_read += byte_count
         digester.update(view)
         planes[:, start : start + len(rows)] = rows.T
     return digester.hexdigest()

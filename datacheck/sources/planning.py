@@ -95,18 +95,20 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         and compressed, as Streaming may leave it, the plain one is read, as Streaming does.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    found = _without_packed(list(_matched_files(schema, listing)))
+    matched_files = _without_packed(list(_matched_files(schema, listing)))
     check_alone(schema, listing.alone)
-    _check_inside(schema, listing.alone, found)
+    _check_inside(schema, listing.alone, matched_files)
     lists = _Lists(schema, listing)
-    items = lists.choose(found)
-    beside = companion_patterns(schema)
+    items = lists.choose(matched_files)
+    companions = companion_patterns(schema)
     claimed = (
-        {f.path for f in found}
+        {f.path for f in matched_files}
         | set(lists.files)
-        | _companions(_companion_templates(schema), found)
+        | _companions(_companion_templates(schema), matched_files)
     )
-    claimed |= _companions([t for templates in beside.values() for t in templates], found)
+    claimed |= _companions(
+        [t for templates in companions.values() for t in templates], matched_files
+    )
     leftover = [
         path
         for path in listing.entries.paths
@@ -117,11 +119,11 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     notes = [
         *lists.notes,
         *_junk_notes(listing),
-        *_companion_notes(beside, items, listing),
+        *_companion_notes(companions, items, listing),
         *_empty_file_notes(unclaimed, listing),
     ]
     notes += [
-        Note(_UNREADABLE, path, NOT_LISTED + why, missing=True) for path, why in listing.refused
+        Note(_UNREADABLE, path, NOT_LISTED + cause, missing=True) for path, cause in listing.refused
     ]
     notes += _merged_store_notes(file_templates(schema), listing, claimed)
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
@@ -141,21 +143,23 @@ def check_alone(schema: Schema, alone: str, tokenizer: TokenizerSpec | None = No
     """
     if not alone or alone.endswith(".zarr"):
         return
-    named = [
+    named_files = [
         (f"fields.{name}.stats", spec.stats.file)
         for name, spec in schema.fields.items()
         if spec.stats
     ]
     table = schema.loader.get("keep_classes") if schema.loader is not None else None
-    named += [("loader.keep_classes", table if isinstance(table, str) else None)]
+    named_files += [("loader.keep_classes", table if isinstance(table, str) else None)]
     splits = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
-    named += [
-        (f"fields.{name}.file", spec.file) for one in splits for name, spec in one.fields.items()
+    named_files += [
+        (f"fields.{name}.file", spec.file)
+        for split_schema in splits
+        for name, spec in split_schema.fields.items()
     ]
     extra = tuple(f"{{{name}}}/" for name in schema.roots)
     if tokenizer is not None and tokenizer.path is not None and not tokenizer.path.startswith("/"):
-        named.append(("tokenizer.path", tokenizer.path))
-    for where, text in named:
+        named_files.append(("tokenizer.path", tokenizer.path))
+    for where, text in named_files:
         if text and not text.startswith(extra):
             msg = (
                 f"{schema.name}, {where}: {text!r} would lie beside DATA, of which a marker of "
@@ -174,18 +178,18 @@ def _merged_store_notes(
     for store, nodes in sorted(listing.nodes.items()):
         if store in claimed or store not in listing.by_path:  # links that are not followed
             continue
-        named = sorted(path for path in nodes if _matches_any(path, templates))
-        if named:
-            more = f" and {len(named) - 1:,} more" if len(named) > 1 else ""
-            why = (
-                f"a marker of Zarr in it makes one Zarr folder of {named[0]}{more}, which "
+        named_paths = sorted(path for path in nodes if _matches_any(path, templates))
+        if named_paths:
+            more_text = f" and {len(named_paths) - 1:,} more" if len(named_paths) > 1 else ""
+            reason = (
+                f"a marker of Zarr in it makes one Zarr folder of {named_paths[0]}{more_text}, which "
                 f"samples.files names. Remove "
                 f"the marker ({', '.join(sorted(store_markers()))}) from {store}"
             )
-            yield Note(_UNREADABLE, store, why, missing=True)
+            yield Note(_UNREADABLE, store, reason, missing=True)
 
 
-def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> None:
+def _check_inside(schema: Schema, alone: str, matched_files: Sequence[_MatchedFile]) -> None:
     """Refuse fields in files of a Zarr folder that is DATA itself.
 
     Links in the Zarr folder would lead into the folder above.
@@ -194,12 +198,12 @@ def _check_inside(schema: Schema, alone: str, found: Sequence[_MatchedFile]) -> 
         UsageError: the schema has such fields.
     """
     for template in _companion_templates(schema) if alone else ():
-        for sample in found:
+        for sample in matched_files:
             path = template.substitute(
                 {name: sample.names.get(name, HOLE) for name in template.names}
             )
-            first, *rest = PurePosixPath(path).parts
-            if rest and (first == alone or HOLE in first):
+            first_part, *other_parts = PurePosixPath(path).parts
+            if other_parts and (first_part == alone or HOLE in first_part):
                 msg = (
                     f"{template.where}: {template.text!r} may lie in the Zarr folder {alone}, "
                     f"which is DATA itself. "
@@ -223,17 +227,17 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     if not schema.samples.companions:
         return set()
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    beside = [
+    companions = [
         template for templates in companion_patterns(schema).values() for template in templates
     ]
     opened = [*file_templates(schema), *_companion_templates(schema)]
-    tails = tuple(template.tail for template in beside)
-    found = (
+    tails = tuple(template.tail for template in companions)
+    candidates = (
         path
         for path in listing.entries.paths
-        if path.endswith(tails) and _matches_any(path, beside)
+        if path.endswith(tails) and _matches_any(path, companions)
     )
-    return {path for path in found if not _matches_any(path, opened)}
+    return {path for path in candidates if not _matches_any(path, opened)}
 
 
 def _matches_any(path: str, templates: Sequence[Template]) -> bool:
@@ -271,8 +275,12 @@ def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[No
     """Yield notes on unclaimed files of 0 bytes whose data format is never empty."""
     for path in unclaimed:
         if listing.by_path[path].size == 0 and not is_ancillary(path):
-            known = format_of(path)
-            if unsupported_format(path) is not None if known is None else not known.may_be_empty:
+            file_format = format_of(path)
+            if (
+                unsupported_format(path) is not None
+                if file_format is None
+                else not file_format.may_be_empty
+            ):
                 yield Note(_NO_BYTES, path, "0 bytes")
 
 
@@ -304,13 +312,15 @@ def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
     ]
 
 
-def _without_packed(found: list[_MatchedFile]) -> list[_MatchedFile]:
+def _without_packed(matched_files: list[_MatchedFile]) -> list[_MatchedFile]:
     """Drop compressed files whose plain version is listed: their samples would count twice."""
-    if not any(f.path.endswith(_PACKED) for f in found):
-        return found
-    paths = {f.path for f in found}
+    if not any(f.path.endswith(_PACKED) for f in matched_files):
+        return matched_files
+    paths = {f.path for f in matched_files}
     return [
-        f for f in found if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)
+        f
+        for f in matched_files
+        if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)
     ]
 
 
@@ -327,13 +337,13 @@ def _known(schema: Schema) -> set[str]:
 
 def _companion_templates(schema: Schema) -> list[Template]:
     schemas = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
-    found = (
+    templates = (
         companion_template(s, name)
         for s in schemas
         for name in s.stored
         if not s.fields[name].absent
     )
-    return list(dict.fromkeys(t for t in found if t is not None))
+    return list(dict.fromkeys(t for t in templates if t is not None))
 
 
 def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
@@ -348,7 +358,7 @@ def companion_patterns(schema: Schema) -> dict[str, list[Template]]:
 
 
 def _companion_notes(
-    beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing
+    companions: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing
 ) -> Iterator[Note]:
     """Yield a note for each companion that is missing or empty for some files of a split.
 
@@ -358,31 +368,34 @@ def _companion_notes(
     """
     sizes = (
         dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True))
-        if beside
+        if companions
         else {}
     )
-    for name, templates in beside.items():
+    for name, templates in companions.items():
         lack = dict[str, list[str]]()
         empty = dict[str, list[str]]()
         have = set[str]()
         for item in items:
-            known = [t for t in templates if set(t.names) <= item.names.keys()]
-            if not known:
+            usable = [t for t in templates if set(t.names) <= item.names.keys()]
+            if not usable:
                 continue
-            most = max(sizes.get(_filled_path(t, item.names), -1) for t in known)
-            if most > 0:
+            largest_size = max(sizes.get(_filled_path(t, item.names), -1) for t in usable)
+            if largest_size > 0:
                 have.add(item.split)
             else:
-                (lack if most < 0 else empty).setdefault(item.split, []).append(item.path)
+                (lack if largest_size < 0 else empty).setdefault(item.split, []).append(item.path)
         for split in sorted(have | empty.keys()):
             about = {"name": name, "lack": lack.get(split, []), "empty": empty.get(split, [])}
             if about["lack"] or about["empty"]:
                 yield Note(_LACKING, templates[0].text, "", split=split, about=about)
 
 
-def _companions(templates: Sequence[Template], found: list[_MatchedFile]) -> set[str]:
+def _companions(templates: Sequence[Template], matched_files: list[_MatchedFile]) -> set[str]:
     return {
-        _filled_path(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()
+        _filled_path(t, f.names)
+        for t in templates
+        for f in matched_files
+        if set(t.names) <= f.names.keys()
     } - {""}
 
 
@@ -469,14 +482,14 @@ class _Lists:
 
     def _read_lists(self) -> None:
         paths = self._listing.entries.paths
-        found = [
-            (size, path, names | given)
+        matched_lists = [
+            (size, path, names | given_names)
             for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
-            for template, given in self._known
+            for template, given_names in self._known
             if (names := template.match(path)) is not None
         ]
         # Small lists first, so that a large one cannot use up their share of the line limit.
-        for _, path, names in sorted(found, key=itemgetter(0)):
+        for _, path, names in sorted(matched_lists, key=itemgetter(0)):
             self._read_list(path, names)
         self._lists.sort(key=attrgetter("path"))
 
@@ -492,14 +505,14 @@ class _Lists:
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
-            why = str(error)
+            reason = str(error)
         else:
             self._lines += len(entries)
             if self._lines <= _MOST_LINES:
                 return entries
-            why = f"lists have more than {_MOST_LINES:,} lines in all"
+            reason = f"lists have more than {_MOST_LINES:,} lines in all"
         self._broken.append(path)
-        self._note(path, f"{failure}: {why}", names.get(_SPLIT, ""))
+        self._note(path, f"{failure}: {reason}", names.get(_SPLIT, ""))
         return None
 
     def _other_kind(self, names: Mapping[str, str]) -> bool:
@@ -511,7 +524,7 @@ class _Lists:
     def _read_records(self) -> list[_ListFile]:
         """Return the entries of ``samples.records``, which select no samples."""
         text = self._schema.samples.records
-        found = list[_ListFile]()
+        record_lists = list[_ListFile]()
         template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
         for path in self._listing.entries.paths if template is not None else ():
             names = template.match(path) if template is not None else None
@@ -519,16 +532,18 @@ class _Lists:
                 continue
             entries = self._entries(path, names, "the records cannot be read")
             if entries is not None:
-                found.append(self._named(path, names, entries))
-        return found
+                record_lists.append(self._named(path, names, entries))
+        return record_lists
 
     def _named(self, path: str, names: dict[str, str], entries: Sequence[ListEntry]) -> _ListFile:
-        named = _ListFile(path, names)
-        written = [entry.name for entry in entries if entry.is_path and entry.name]
+        list_file = _ListFile(path, names)
+        entry_paths = [entry.name for entry in entries if entry.is_path and entry.name]
         templates = (
-            [(template, template.given(names)) for template in self._templates] if written else []
+            [(template, template.given(names)) for template in self._templates]
+            if entry_paths
+            else []
         )
-        paths = {name: self._line(name, names, templates) for name in written}
+        paths = {name: self._line(name, names, templates) for name in entry_paths}
         above = Counter(folder for folder, _ in paths.values() if folder is not None).most_common(1)
         for number, entry in enumerate(entries):
             if entry.name:
@@ -537,18 +552,18 @@ class _Lists:
                 if folder is not None and folder == above[0][0]:
                     line = short
                 elif folder is not None:
-                    named.apart[line] = above[0][0]
-                named.lines.append(line)
+                    list_file.apart[line] = above[0][0]
+                list_file.lines.append(line)
                 about = entry.about or {}
                 if stated := {
                     key: about[key]
                     for key in self._schema.samples.counts
                     if _is_count(about.get(key))
                 }:
-                    named.about.setdefault(line, stated)
+                    list_file.about.setdefault(line, stated)
             else:
-                named.empty.append(number)
-        return named
+                list_file.empty.append(number)
+        return list_file
 
     def _line(
         self, path: str, names: Mapping[str, str], templates: Sequence[tuple[Template, Template]]
@@ -565,42 +580,46 @@ class _Lists:
         """
         if len(path.encode("utf-8", "surrogatepass")) > _PATH:
             return None, path
-        first, *rest = path.replace("\\", "/").split("/")
+        first_part, *other_parts = path.replace("\\", "/").split("/")
         parts = [
-            *([] if first == "." else [first]),
-            *(part for part in rest if part not in {"", "."}),
+            *([] if first_part == "." else [first_part]),
+            *(part for part in other_parts if part not in {"", "."}),
         ]
         # No pattern matches more levels than it has, and no listing goes deeper. Each suffix is
         # matched with each pattern: without this limit a long path would take quadratic time.
         for start in range(max(0, len(parts) - self._levels), len(parts)):
             end = "/".join(parts[start:])
             for template, given in templates:
-                if (found := given.match(end)) is not None:
-                    found |= names
+                if (matched_names := given.match(end)) is not None:
+                    matched_names |= names
                     return "/".join(parts[:start]), "/".join(
-                        found[name] for name in self._free(template)
+                        matched_names[name] for name in self._free(template)
                     )
         return None, path
 
-    def _is_list(self, names: _ListFile, index: _Index) -> bool:
+    def _is_list(self, list_file: _ListFile, index: _Index) -> bool:
         """Return whether the file is a list, not another text file whose name fits the pattern."""
-        told = self._schema.splits.disjoint if self._schema.splits else ()
-        split = names.names.get(_SPLIT, "")
+        disjoint_splits = self._schema.splits.disjoint if self._schema.splits else ()
+        split = list_file.names.get(_SPLIT, "")
         if (
-            not names.names
+            not list_file.names
             or not isinstance(self._schema.samples.list, str)
-            or split in told
+            or split in disjoint_splits
             or f"split={split}" in self._schema.when
         ):
             return True
         if any(
-            t.allows(name, value) for t in self._templates for name, value in names.names.items()
+            t.allows(name, value)
+            for t in self._templates
+            for name, value in list_file.names.items()
         ):
             return True
-        scopes = {(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)}
+        scopes = {(n, self._scope(t, list_file.names)) for n, t in enumerate(self._templates)}
         if any(scope in index.scopes for scope in scopes if scope[1]):
             return True
-        return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
+        return any(
+            (n, scope, line) in index.paths for n, scope in scopes for line in list_file.lines
+        )
 
     def _note(
         self,
@@ -619,15 +638,21 @@ class _Lists:
         self._note_records(index)
         if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
-        others = [names.path for names in self._lists if not self._is_list(names, index)]
-        self._lists = [names for names in self._lists if names.path not in others]
-        other = (
-            f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
+        ignored_paths = [
+            list_file.path for list_file in self._lists if not self._is_list(list_file, index)
+        ]
+        self._lists = [
+            list_file for list_file in self._lists if list_file.path not in ignored_paths
+        ]
+        explanation = (
+            f" ({ignored_paths[0]} has such a name, but no line of it names a file here)"
+            if ignored_paths
+            else ""
         )
         listed = self._compare_with_files(index)
         covered = {
-            (n, self._scope(t, names.names))
-            for names in self._lists
+            (n, self._scope(t, list_file.names))
+            for list_file in self._lists
             for n, t in enumerate(self._templates)
         }
         items = []
@@ -645,42 +670,50 @@ class _Lists:
             name = self._expected(files[0].names)
             if name and name not in self._broken and not self._hidden(name):
                 self._note(
-                    name, f"no such list{other}: all {len(files)} matching files are taken", split
+                    name,
+                    f"no such list{explanation}: all {len(files)} matching files are taken",
+                    split,
                 )
         return items
 
     def _note_records(self, index: _Index) -> None:
         """Note the empty entries of records, and the counts that other entries state."""
-        for names in self._records:
-            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            self._note_empty(names)
-            for line, about in names.about.items():
+        for list_file in self._records:
+            scopes = [(n, self._scope(t, list_file.names)) for n, t in enumerate(self._templates)]
+            self._note_empty(list_file)
+            for line, about in list_file.about.items():
                 for path in (
                     path for n, scope in scopes for path in index.paths.get((n, scope, line), ())
                 ):
-                    self._count(path, about, names.names.get(_SPLIT, ""))
+                    self._count(path, about, list_file.names.get(_SPLIT, ""))
 
-    def _note_empty(self, names: _ListFile) -> None:
-        for number in names.empty[:_MOST_EMPTY]:
-            self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
-        if more := len(names.empty[_MOST_EMPTY:]):
-            self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
+    def _note_empty(self, list_file: _ListFile) -> None:
+        for number in list_file.empty[:_MOST_EMPTY]:
+            self._note(
+                f"{list_file.path}[{number}]", _EMPTY, list_file.names.get(_SPLIT, ""), missing=True
+            )
+        if more_count := len(list_file.empty[_MOST_EMPTY:]):
+            self._note(
+                list_file.path,
+                f"has {more_count:,} more empty entries",
+                list_file.names.get(_SPLIT, ""),
+            )
 
     def _hidden(self, name: str) -> bool:
         """Return whether a list exists outside the listing, because a single file was requested."""
-        here = locate(self._listing.root, self._listing.roots, name)
-        return name not in self._listing.by_path and here.is_file()
+        file = locate(self._listing.root, self._listing.roots, name)
+        return name not in self._listing.by_path and file.is_file()
 
     def _expected(self, names: Mapping[str, str]) -> str:
         """Return the path of the list that should name a sample, "" if the schema has no list."""
-        for template, given in self._known:
-            if names.items() >= given.items():
-                known = set(template.names) <= names.keys() and not template.wild
-                return (known and _filled_path(template, names)) or template.text
+        for template, given_names in self._known:
+            if names.items() >= given_names.items():
+                is_complete = set(template.names) <= names.keys() and not template.wild
+                return (is_complete and _filled_path(template, names)) or template.text
         return ""
 
-    def _item(self, found: _MatchedFile, split: str) -> Item:
-        return Item(found.path, split, found.names, None, found.nbytes)
+    def _item(self, matched_file: _MatchedFile, split: str) -> Item:
+        return Item(matched_file.path, split, matched_file.names, None, matched_file.nbytes)
 
     def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the placeholder values that a list's path and a file's path share."""
@@ -689,9 +722,9 @@ class _Lists:
     def _free(self, template: Template) -> list[str]:
         return [name for name in template.names if name not in self._names]
 
-    def _index(self, found: list[_MatchedFile]) -> _Index:
+    def _index(self, matched_files: list[_MatchedFile]) -> _Index:
         index = _Index()
-        for f in found:
+        for f in matched_files:
             template = self._templates[f.template]
             ident = "/".join(f.names[name] for name in self._free(template))
             scope = self._scope(template, f.names)
@@ -702,68 +735,75 @@ class _Lists:
     def _compare_with_files(self, index: _Index) -> dict[str, _ListFile]:
         """Return the list of each listed file; note lines without a file and duplicate lines."""
         listed: dict[str, _ListFile] = {}
-        for names in sorted(self._lists, key=self._is_union):
-            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            self._note_empty(names)
-            before = self._faults
-            for line, count in Counter(names.lines).items():
+        for list_file in sorted(self._lists, key=self._is_union):
+            scopes = [(n, self._scope(t, list_file.names)) for n, t in enumerate(self._templates)]
+            self._note_empty(list_file)
+            fault_count = self._faults
+            for line, count in Counter(list_file.lines).items():
                 hits = [
                     path for n, scope in scopes for path in index.paths.get((n, scope, line), ())
                 ]
                 self._faults += (count > 1) + (not hits)
                 if hits or self._faults <= _MOST_FAULTS:
-                    self._mark(listed, names, line, hits, count)
-            if (more := self._faults - max(before, _MOST_FAULTS)) > 0:
-                said = (
-                    f"has {more:,} more lines that name no file, or one that stands there or in "
+                    self._mark(listed, list_file, line, hits, count)
+            if (more_faults := self._faults - max(fault_count, _MOST_FAULTS)) > 0:
+                reason = (
+                    f"has {more_faults:,} more lines that name no file, or one that stands there or in "
                     f"another list before"
                 )
-                self._note(names.path, said, names.names.get(_SPLIT, ""))
+                self._note(list_file.path, reason, list_file.names.get(_SPLIT, ""))
         return listed
 
-    def _is_union(self, names: _ListFile) -> bool:
-        return names.names.get(_SPLIT, "") in self._unions
+    def _is_union(self, list_file: _ListFile) -> bool:
+        return list_file.names.get(_SPLIT, "") in self._unions
 
     @cached_property
     def _unions(self) -> set[str]:
         """Splits that are the union of two others by their names: trainval with train and val."""
-        splits = {one.names.get(_SPLIT, "") for one in self._lists} - {""}
+        splits = {list_file.names.get(_SPLIT, "") for list_file in self._lists} - {""}
         return {
             name
             for name in splits
-            if any({name[:at], name[at:]} <= splits for at in range(1, len(name)))
+            if any({name[:cut], name[cut:]} <= splits for cut in range(1, len(name)))
         }
 
     def _mark(
-        self, listed: dict[str, _ListFile], names: _ListFile, line: str, hits: list[str], count: int
+        self,
+        listed: dict[str, _ListFile],
+        list_file: _ListFile,
+        line: str,
+        hits: list[str],
+        count: int,
     ) -> None:
-        split = names.names.get(_SPLIT, "")
-        place = shortened(names.path, PLACE)
+        split = list_file.names.get(_SPLIT, "")
+        place = shortened(list_file.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
             self._note(
                 shortened(line, _LINE), f"stands more than once in {place}", split, about=about
             )
         if not hits:
-            key, why = self._absent(line, names)
+            key, reason = self._absent(line, list_file)
             if self._is_taken(key):
                 key = f"{place}: {shortened(line, _LINE)}"
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
             about = {"list": place, "line": shortened(line, PLACE)}
             self._note(
-                key, f"listed in {place} as {quoted}, {why}", split, missing=True, about=about
+                key, f"listed in {place} as {quoted}, {reason}", split, missing=True, about=about
             )
         for path in hits:
-            if path in listed and self._is_union(names):
+            if path in listed and self._is_union(list_file):
                 continue
             if path in listed:
-                first = shortened(listed[path].path, PLACE)
+                first_list = shortened(listed[path].path, PLACE)
                 self._faults += 1
                 if self._faults <= _MOST_FAULTS:
-                    self._note(path, f"listed in {first} and in {place}; the first counts", split)
+                    self._note(
+                        path, f"listed in {first_list} and in {place}; the first counts", split
+                    )
             else:
-                listed[path] = names
-                self._count(path, names.about.get(line, {}), split)
+                listed[path] = list_file
+                self._count(path, list_file.about.get(line, {}), split)
 
     def _is_taken(self, key: str) -> bool:
         """Return whether a file, or a file above this path, has this key already.
@@ -782,15 +822,15 @@ class _Lists:
         if about:
             self.notes.append(Note(_COUNTS, path, "", split=split, about=about))
 
-    def _absent(self, line: str, names: _ListFile) -> tuple[str, str]:
+    def _absent(self, line: str, list_file: _ListFile) -> tuple[str, str]:
         """Return the key of a listed sample that does not exist, and the reason."""
         if (short := shortened(line, _LINE)) != line:
             return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
-        if line in names.apart:
+        if line in list_file.apart:
             return (
                 line,
                 f"which leads to another folder than most entries do "
-                f"({names.apart[line] or '.'}/...)",
+                f"({list_file.apart[line] or '.'}/...)",
             )
         values = line.split("/")
         fits = [t for t in self._templates if len(self._free(t)) == len(values)]
@@ -798,10 +838,10 @@ class _Lists:
             free = " and ".join("{" + name + "}" for name in self._free(self._templates[0]))
             return line, f"which does not fill {free} of {self._templates[0].text}"
         template = fits[0]
-        known = dict(zip(self._free(template), values, strict=True)) | names.names
-        if template.wild or not set(template.names) <= known.keys():
+        placeholders = dict(zip(self._free(template), values, strict=True)) | list_file.names
+        if template.wild or not set(template.names) <= placeholders.keys():
             return line, f"but no file matches {template.text}"
         try:
-            return template.fill(known), "but there is no such file"
+            return template.fill(placeholders), "but there is no such file"
         except FormatError as error:
             return line, f"which names no file: {str(error)[:_WHY]}"

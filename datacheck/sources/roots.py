@@ -143,17 +143,17 @@ class Entries(Sequence[Entry]):
         if self.paths == other.paths:
             return np.arange(len(self), dtype=np.int64)
         places = np.full(len(self), -1, np.int64)
-        known = dict(zip(other.paths, range(len(other)), strict=True))
+        path_indexes = dict(zip(other.paths, range(len(other)), strict=True))
         for place, path in enumerate(self.paths):
-            places[place] = known.get(path, -1)
+            places[place] = path_indexes.get(path, -1)
         return places
 
     def same(self, other: Entries, places: Array) -> Array:
         """Return bool (files): same size, times and inode as at `places` in other entries."""
-        found = places >= 0
+        is_same = places >= 0
         if len(other):
-            found &= (self.numbers[:, :STAMP] == other.numbers[places, :STAMP]).all(axis=1)
-        return found
+            is_same &= (self.numbers[:, :STAMP] == other.numbers[places, :STAMP]).all(axis=1)
+        return is_same
 
     def take(self, index: Array) -> Entries:
         """Return the files at `index`, in that order."""
@@ -268,24 +268,24 @@ class Roots:
         )
 
     def _below(
-        self, paths: list[_Way], level: str, most: int, *, folders: bool
+        self, paths: list[_Way], level: str, link_limit: int, *, folders: bool
     ) -> tuple[list[_Way], int]:
         if HOLE not in level:
-            return [(f"{path}{level}/", above) for path, above in paths], most
+            return [(f"{path}{level}/", outer_inodes) for path, outer_inodes in paths], link_limit
         # Takes linear time.
         fits = re.compile(fnmatch.translate(glob.escape(level).replace(HOLE, "*"))).fullmatch
-        found: list[_Way] = []
-        for path, above in paths:
-            with suppress(OSError), self._opened(path, above) as (entries, here):
+        next_paths: list[_Way] = []
+        for path, outer_inodes in paths:
+            with suppress(OSError), self._opened(path, outer_inodes) as (entries, inode):
                 for entry in sorted(entries, key=lambda entry: entry.name):
                     if entry.name[0] == "." or not fits(entry.name):
                         continue
                     if folders and entry.is_symlink():
-                        most -= 1
-                        if most < 0:
+                        link_limit -= 1
+                        if link_limit < 0:
                             continue
-                    found.append((f"{path}{entry.name}/", (*above, here)))
-        return found, most
+                    next_paths.append((f"{path}{entry.name}/", (*outer_inodes, inode)))
+        return next_paths, link_limit
 
     @contextmanager
     def _opened(
@@ -294,9 +294,9 @@ class Roots:
         opened = self.descriptor(path or ".")
         try:
             status = os.fstat(opened)
-            here = status.st_dev, status.st_ino
+            inode = status.st_dev, status.st_ino
             with os.scandir(opened) as entries:
-                yield () if here in above else entries, here
+                yield () if inode in above else entries, inode
         finally:
             os.close(opened)
 

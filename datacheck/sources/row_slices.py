@@ -98,8 +98,10 @@ class RowSlices:
     @property
     def whole(self) -> bool:
         """Whether values to be sliced are in memory; small unlisted ones do not count."""
-        asked = self.lengths.keys() - self._others
-        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in asked)
+        listed_fields = self.lengths.keys() - self._others
+        return not all(
+            f in self.deferred or isinstance(self.values[f], Peeked) for f in listed_fields
+        )
 
     def _add(self, field: str, spec: FieldSpec, name: str) -> None:
         look = self._look(field)
@@ -137,16 +139,20 @@ class RowSlices:
             Names of unread arrays.
         """
         headers = [self._container.peek(name) for _, name in self.deferred.values()]
-        late = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
-        held = sum(value.nbytes for value in self.values.values() if isinstance(value, np.ndarray))
-        found, passed = fields.unlisted(
-            self._container,
-            (held, late),
-            known=self.known,
-            later=lambda name, seen: self._deferred_rows(name, seen.shape, seen.dtype.str) > 0,
+        late_bytes = sum(_nbytes(shape, dtype) for shape, dtype in headers if shape)
+        held_bytes = sum(
+            value.nbytes for value in self.values.values() if isinstance(value, np.ndarray)
         )
-        self._others.update(found)
-        for field, value in found.items():
+        unlisted_values, passed = fields.unlisted(
+            self._container,
+            (held_bytes, late_bytes),
+            known=self.known,
+            later=lambda name, header: (
+                self._deferred_rows(name, header.shape, header.dtype.str) > 0
+            ),
+        )
+        self._others.update(unlisted_values)
+        for field, value in unlisted_values.items():
             if isinstance(value, Peeked):
                 self.deferred[field] = (FieldSpec(), field)
             else:
@@ -159,9 +165,13 @@ class RowSlices:
         """Return the rows where a read of all fields can begin, see `Container.seek_points`."""
         points: Array | None = None
         for field in sorted(self.deferred.keys() & self.lengths.keys()):
-            own = self._container.seek_points(self.deferred[field][1])
-            if own is not None:
-                points = own if points is None else np.intersect1d(points, own, assume_unique=True)
+            field_points = self._container.seek_points(self.deferred[field][1])
+            if field_points is not None:
+                points = (
+                    field_points
+                    if points is None
+                    else np.intersect1d(points, field_points, assume_unique=True)
+                )
         return points
 
     def columns(self, spans: Sequence[Span]) -> Iterator[tuple[str, Any]]:
@@ -233,13 +243,15 @@ class RowSlices:
         """
         if not self._piecewise:
             return self._read(field, start, stop)
-        first, rows = self._pieces.get(field, (0, ()))
-        if not first <= start <= stop <= first + len(rows):
-            ahead = start + int(PART_BYTES // max(1.0, self.row_bytes))
-            first = start
-            rows = self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field])))
-            self._pieces[field] = first, rows
-        return rows[start - first : stop - first]
+        piece_start, rows = self._pieces.get(field, (0, ()))
+        if not piece_start <= start <= stop <= piece_start + len(rows):
+            read_end = start + int(PART_BYTES // max(1.0, self.row_bytes))
+            piece_start = start
+            rows = self._read(
+                field, start, max(stop, min(read_end, self.stop, self.lengths[field]))
+            )
+            self._pieces[field] = piece_start, rows
+        return rows[start - piece_start : stop - piece_start]
 
     def _read(self, field: str, start: int, stop: int) -> Any:
         spec, name = self.deferred[field]
@@ -337,15 +349,17 @@ class RowSliceSource(Source):
                 msg = "holds no sample"
                 raise FormatError(msg)
             if item.keys is not None:
-                wanted, strange = numbers_of(item)
-                at = np.searchsorted(numbers, wanted)
-                there = np.append(numbers, -1)[at] == wanted
-                places = at[there].tolist()
-                lost = [numbered(item.path, n) for n in np.asarray(wanted)[~there].tolist()]
-                yield from strange
+                wanted_numbers, unread = numbers_of(item)
+                indexes = np.searchsorted(numbers, wanted_numbers)
+                is_present = np.append(numbers, -1)[indexes] == wanted_numbers
+                places = indexes[is_present].tolist()
+                lost_keys = [
+                    numbered(item.path, n) for n in np.asarray(wanted_numbers)[~is_present].tolist()
+                ]
+                yield from unread
                 yield from (
                     Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only")
-                    for key in lost
+                    for key in lost_keys
                 )
             strips.stop = max((spans[place][1] for place in places), default=0)
             for chunk in strips.chunks([spans[place] for place in places]):
@@ -360,8 +374,8 @@ class RowSliceSource(Source):
         Raises:
             FormatError: the file or a companion cannot be read, or its fields are inconsistent.
         """
-        found = format_of(item.path)
-        if found is None or not found.points or not self._in_pieces(item):
+        file_format = format_of(item.path)
+        if file_format is None or not file_format.points or not self._in_pieces(item):
             return None
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint, whole=False) as container, Shelf(self._opener) as shelf:

@@ -92,12 +92,14 @@ def cast_all(value: Array, spec: FieldSpec) -> Array | None:
     """
     if spec.dtype is None or value.dtype.kind not in "iuf":
         return value
-    wanted = np.dtype(spec.dtype)
-    if wanted.kind not in "iuf" or (value.size and wanted.kind in "iu" and value.dtype.kind == "f"):
+    target_dtype = np.dtype(spec.dtype)
+    if target_dtype.kind not in "iuf" or (
+        value.size and target_dtype.kind in "iu" and value.dtype.kind == "f"
+    ):
         return value
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = value.astype(wanted)
-    same = cast == value if wanted.kind in "iu" else np.isfinite(cast) == np.isfinite(value)
+        cast = value.astype(target_dtype)
+    same = cast == value if target_dtype.kind in "iu" else np.isfinite(cast) == np.isfinite(value)
     return cast if bool(same.all()) else None
 
 
@@ -137,13 +139,13 @@ def read_value(
         rows: read only rows [start, stop).
     """
     try:
-        if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
-            return seen
-        held = container.read(name) if rows is None else container.read_rows(name, *rows)
+        if look is not None and (header := _peeked(container, name)) is not None and look(header):
+            return header
+        raw_value = container.read(name) if rows is None else container.read_rows(name, *rows)
         value = (
-            _plain_column(container, name, held, spec)
+            _plain_column(container, name, raw_value, spec)
             if isinstance(container, Columns)
-            else plain(held, spec)
+            else plain(raw_value, spec)
         )
     except KeyError:
         return None
@@ -158,15 +160,15 @@ def read_value(
     return value
 
 
-def _plain_column(container: Columns, name: str, held: Any, spec: FieldSpec) -> Any:
+def _plain_column(container: Columns, name: str, raw_value: Any, spec: FieldSpec) -> Any:
     """Return a table column as a plain value.
 
     Raises:
         FormatError: the column is declared as numbers or times, but some cells are not; names them.
     """
-    if isinstance(held, list) and held and is_rows(spec):
+    if isinstance(raw_value, list) and raw_value and is_rows(spec):
         raise FormatError(container.why_text(name))
-    return plain(held, spec)
+    return plain(raw_value, spec)
 
 
 def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | Peeked | None:
@@ -179,14 +181,14 @@ def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | P
     Raises:
         FormatError: the value is damaged or of a refused type.
     """
-    seen: Peeked | None = None
+    header: Peeked | None = None
     if type(container).peek is not Container.peek:
         try:
-            seen = None if container.stores_text(name) else _peeked(container, name)
+            header = None if container.stores_text(name) else _peeked(container, name)
         except (KeyError, OSError):
             return None
-        if seen is None or look(seen):
-            return seen
+        if header is None or look(header):
+            return header
     value = read_value(container, name, FieldSpec(), "")
     return value if isinstance(value, np.ndarray) else None
 
@@ -236,12 +238,12 @@ def _peeked(container: Container, name: str) -> Peeked | None:
     shape, dtype = container.peek(name)
     if dtype in {"text", "json"} or np.dtype(dtype).kind not in "biuf":
         return None
-    seen = Peeked(tuple(int(n) for n in shape), np.dtype(dtype))
-    limits.check_shape(seen.shape)
-    if math.prod(seen.shape) * seen.dtype.itemsize > _MOST_BYTES:
-        msg = f"an array of shape {list(seen.shape)}"
+    header = Peeked(tuple(int(n) for n in shape), np.dtype(dtype))
+    limits.check_shape(header.shape)
+    if math.prod(header.shape) * header.dtype.itemsize > _MOST_BYTES:
+        msg = f"an array of shape {list(header.shape)}"
         raise FormatError(msg)
-    return seen
+    return header
 
 
 def _of_field(reason: str, name: str, field: str) -> str:

@@ -107,13 +107,13 @@ def _import_name(name: str) -> Any:
         factory = resolve(name)
     except UsageError as error:
         cause = error.__cause__ or error
-        where = where_raised(error.__cause__) if error.__cause__ is not None else ""
+        error_place = where_raised(error.__cause__) if error.__cause__ is not None else ""
         hint = (
             " It is imported from the working folder or PYTHONPATH."
             if "No module named" in str(error)
             else ""
         )
-        msg = f"--loader {import_failure(name, cause)}{f' ({where})' if where else ''}{hint}"
+        msg = f"--loader {import_failure(name, cause)}{f' ({error_place})' if error_place else ''}{hint}"
         raise UsageError(msg) from error
     if not callable(factory):
         msg = (
@@ -176,28 +176,34 @@ def _watch_getitem(opened: OpenedDataset) -> None:
     Covers the user's dataset and the datasets that it wraps.
     """
     objects = _datasets(opened.dataset)
-    own = {id(found) for found in objects}
-    for kind in {type(found) for found in objects}:
+    own_ids = {id(dataset) for dataset in objects}
+    for kind in {type(dataset) for dataset in objects}:
         # A built-in type cannot be patched; it does not redirect either.
         with contextlib.suppress(AttributeError, TypeError):
-            kind.__getitem__ = _watched_getitem(kind.__getitem__, own, opened)
+            kind.__getitem__ = _watched_getitem(kind.__getitem__, own_ids, opened)
 
 
 def _watched_getitem(
-    original: Callable[[Any, Any], Any], own: set[int], opened: OpenedDataset
+    original: Callable[[Any, Any], Any], own_ids: set[int], opened: OpenedDataset
 ) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def watched(self: Any, index: Any) -> Any:
-        who = id(self)
-        if who not in own:
+        object_id = id(self)
+        if object_id not in own_ids:
             return original(self, index)
-        before = [asked for whose, asked in opened.asked if whose == who]
-        opened.asked.append((who, index))
+        outer_indices = [
+            outer_index for owner_id, outer_index in opened.asked if owner_id == object_id
+        ]
+        opened.asked.append((object_id, index))
         try:
             sample = original(self, index)
         finally:
             opened.asked.pop()
-        if before and len(opened.detours) < _DETOURS and _is_redirect(index, before[-1], len(self)):
+        if (
+            outer_indices
+            and len(opened.detours) < _DETOURS
+            and _is_redirect(index, outer_indices[-1], len(self))
+        ):
             opened.detours.append(
                 Redirect(int(index) % len(self), sample, self is not opened.dataset)
             )
@@ -206,9 +212,11 @@ def _watched_getitem(
     return watched
 
 
-def _is_redirect(index: Any, asked: Any, length: int) -> bool:
-    whole = isinstance(index, int | np.integer) and isinstance(asked, int | np.integer)
-    return whole and length > 0 and index % length != asked % length
+def _is_redirect(index: Any, outer_index: Any, length: int) -> bool:
+    both_integers = isinstance(index, int | np.integer) and isinstance(
+        outer_index, int | np.integer
+    )
+    return both_integers and length > 0 and index % length != outer_index % length
 
 
 def _datasets(dataset: Any) -> list[Any]:
@@ -216,15 +224,15 @@ def _datasets(dataset: Any) -> list[Any]:
 
     They are found in attributes: Subset.dataset, ConcatDataset.datasets, a user's own.
     """
-    found = [dataset]
-    for outer in found:
+    datasets = [dataset]
+    for outer in datasets:
         inner: list[Any] = []
         for value in getattr(outer, "__dict__", {}).values():
             inner += value[:_INNER] if isinstance(value, list | tuple) else [value]
-        found += [v for v in inner if _is_dataset(v) and not any(v is known for known in found)][
-            : _INNER - len(found)
-        ]
-    return found
+        datasets += [
+            v for v in inner if _is_dataset(v) and not any(v is listed for listed in datasets)
+        ][: _INNER - len(datasets)]
+    return datasets
 
 
 def _is_dataset(value: Any) -> bool:
@@ -233,8 +241,8 @@ def _is_dataset(value: Any) -> bool:
     if utils is not None and isinstance(value, utils.Dataset):
         return hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    theirs = file is not None and not str(file).startswith(_LIBRARY)
-    return theirs and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    user_code = file is not None and not str(file).startswith(_LIBRARY)
+    return user_code and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
 
 
 def _reverse_listings() -> None:
@@ -243,8 +251,8 @@ def _reverse_listings() -> None:
 
     class Reversed:
         def __init__(self, path: Any = ".") -> None:
-            with scan(path) as found:
-                self._entries = iter(list(found)[::-1])
+            with scan(path) as entries:
+                self._entries = iter(list(entries)[::-1])
 
         def __iter__(self) -> Iterator[Any]:
             return self._entries
@@ -287,26 +295,26 @@ def error_text(error: BaseException) -> str:
 
 
 def _error_with_place(error: BaseException) -> str:
-    where = where_raised(error)
-    return error_text(error) + (f" ({where})" if where else "")
+    place = where_raised(error)
+    return error_text(error) + (f" ({place})" if place else "")
 
 
 def where_raised(error: BaseException | None) -> str:
     """Return the line of the user's code that raised: ``loaders.py:31 in __getitem__``."""
     if error is None:
         return ""
-    ours = str(Path(__file__).parents[1])
+    own_folder = str(Path(__file__).parents[1])
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)
-        if not f.filename.startswith((ours, "<"))
+        if not f.filename.startswith((own_folder, "<"))
     ]
-    theirs = [f for f in frames if not f.filename.startswith(_LIBRARY)] or frames
+    user_frames = [f for f in frames if not f.filename.startswith(_LIBRARY)] or frames
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
     return (
-        f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}"
-        if theirs
+        f"{Path(user_frames[-1].filename).name}:{user_frames[-1].lineno} in {user_frames[-1].name}"
+        if user_frames
         else ""
     )
 
@@ -323,7 +331,7 @@ def _states() -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict[str, Any]:
+def _read_index(opened: OpenedDataset, index: int, whole_names: Sequence[str]) -> dict[str, Any]:
     """Return the result of one index: values, digests, instead; or error, where, kind.
 
     "instead" is the redirect that supplied the sample, see `_redirect_of`.
@@ -340,30 +348,30 @@ def _read_index(opened: OpenedDataset, index: int, whole: Sequence[str]) -> dict
             "kind": type(error).__name__,
         }
     try:
-        values = named_values(sample, whole)
+        values = named_values(sample, whole_names)
     except RefusedError as error:
         return {"error": str(error), "where": "", "kind": "refused"}
-    found = digest_values(values)
+    digests = digest_values(values)
     return {
         "values": values,
-        "digests": found,
-        "instead": _redirect_of(opened, sample, found, whole),
+        "digests": digests,
+        "instead": _redirect_of(opened, sample, digests, whole_names),
     }
 
 
 def _redirect_of(
-    opened: OpenedDataset, sample: Any, found: dict[str, int], whole: Sequence[str]
+    opened: OpenedDataset, sample: Any, digests: dict[str, int], whole_names: Sequence[str]
 ) -> list[Any] | None:
     """Return [index, inner] of the redirect whose sample was returned for this one, or None."""
     for detour in opened.detours[::-1]:  # the outermost call ends last
-        if detour.sample is sample or _same_digests(detour.sample, found, whole):
+        if detour.sample is sample or _same_digests(detour.sample, digests, whole_names):
             return [detour.index, detour.inner]
     return None
 
 
-def _same_digests(answer: Any, found: dict[str, int], whole: Sequence[str]) -> bool:
+def _same_digests(answer: Any, digests: dict[str, int], whole_names: Sequence[str]) -> bool:
     try:
-        return digest_values(named_values(answer, whole)) == found
+        return digest_values(named_values(answer, whole_names)) == digests
     except RefusedError:
         return False
 
@@ -393,7 +401,7 @@ def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
         `keep`; drew: names of the global generators that were used.
     """
     opened = opened_dataset(task)
-    asked = AuditRequest(
+    request = AuditRequest(
         opened.dataset,
         opened.length,
         task["whole"],
@@ -402,16 +410,16 @@ def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
         frozenset(task["keep"]),
     )
     if not task["workers"]:
-        return list(_read_in_process(asked, task["items"], beat))
-    return list(_read_in_workers(asked, task, beat))
+        return list(_read_in_process(request, task["items"], beat))
+    return list(_read_in_workers(request, task, beat))
 
 
 def _read_in_process(
-    asked: AuditRequest, items: Sequence[int], beat: Beat
+    request: AuditRequest, items: Sequence[int], beat: Beat
 ) -> Iterator[dict[str, Any]]:
     for place, index in enumerate(items):
         beat(place)
-        yield asked[index]
+        yield request[index]
 
 
 @dataclass(eq=False)
@@ -435,28 +443,30 @@ class AuditRequest:
             if self.reseed is not None:
                 seed_all(self.reseed * 1_000_003 + index)
             before = _states()
-            said = _read_index(opened, index, self.whole)
+            result = _read_index(opened, index, self.whole)
         drew = [name for name, state in _states().items() if state != before.get(name, state)]
-        if "error" in said:
-            return {"index": index, "drew": drew, "error": said["error"]}
-        kept = {"values": said["values"]} if index in self.keep else {}
-        return {"index": index, "drew": drew, "digests": said["digests"], **kept}
+        if "error" in result:
+            return {"index": index, "drew": drew, "error": result["error"]}
+        kept_values = {"values": result["values"]} if index in self.keep else {}
+        return {"index": index, "drew": drew, "digests": result["digests"], **kept_values}
 
 
-def _read_in_workers(asked: AuditRequest, task: Task, beat: Beat) -> Iterator[dict[str, Any]]:
+def _read_in_workers(request: AuditRequest, task: Task, beat: Beat) -> Iterator[dict[str, Any]]:
     torch = sys.modules.get("torch")
-    answers = _read_by_processes(asked, task) if torch is None else _read_by_dataloader(asked, task)
-    for place, said in enumerate(answers):
+    answers = (
+        _read_by_processes(request, task) if torch is None else _read_by_dataloader(request, task)
+    )
+    for place, result in enumerate(answers):
         beat(min(place + 1, len(task["items"]) - 1))
-        yield said
+        yield result
 
 
-def _read_by_dataloader(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
+def _read_by_dataloader(request: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
     # The user's module has imported it already.
     from torch.utils.data import DataLoader  # noqa: PLC0415
 
     yield from DataLoader(
-        asked,
+        request,
         batch_size=None,
         sampler=task["items"],
         num_workers=task["workers"],
@@ -466,8 +476,8 @@ def _read_by_dataloader(asked: AuditRequest, task: Task) -> Iterator[dict[str, A
     )
 
 
-def _identity(said: Any) -> Any:
-    return said
+def _identity(value: Any) -> Any:
+    return value
 
 
 def _init_worker(number: int) -> None:
@@ -475,7 +485,7 @@ def _init_worker(number: int) -> None:
     end_with_parent()
 
 
-def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
+def _read_by_processes(request: AuditRequest, task: Task) -> Iterator[dict[str, Any]]:
     """Read in plain worker processes, each with a share of the indices, as a DataLoader does."""
     import multiprocessing  # noqa: PLC0415  needed here only
 
@@ -485,7 +495,7 @@ def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, An
     pipes = [context.Pipe(duplex=False) for _ in range(count)]
     shares = [items[number::count] for number in range(count)]
     workers = [
-        context.Process(target=_serve_share, args=(asked, share, sender), daemon=True)
+        context.Process(target=_serve_share, args=(request, share, sender), daemon=True)
         for share, (_, sender) in zip(shares, pipes, strict=True)
     ]
     for worker in workers:
@@ -504,10 +514,10 @@ def _read_by_processes(asked: AuditRequest, task: Task) -> Iterator[dict[str, An
         worker.join()
 
 
-def _serve_share(asked: AuditRequest, share: Sequence[int], sender: Any) -> None:
+def _serve_share(request: AuditRequest, share: Sequence[int], sender: Any) -> None:
     _init_worker(0)
     for index in share:
-        sender.send(asked[index])
+        sender.send(request[index])
 
 
 # ------------------------------------------------------------------------------------- index probes
@@ -521,19 +531,19 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
     """
     opened = opened_dataset(task)
     items: list[int] = task["items"]
-    found = []
+    results = []
     for _ in range(int(task["rounds"])):
         for place, index in enumerate(items):
             beat(place)
-            said = _read_index(opened, index, task["whole"])
-            if "digests" in said:
-                found.append([index, said["digests"]])
-    return {"asked": found}
+            result = _read_index(opened, index, task["whole"])
+            if "digests" in result:
+                results.append([index, result["digests"]])
+    return {"asked": results}
 
 
 def beyond(task: Task, beat: Beat) -> dict[str, Any]:
     """Read the first index out of range; return kind and error, or the digests of a sample."""
     opened = opened_dataset(task)
     beat(0)
-    said = _read_index(opened, opened.length, task["whole"])
-    return {name: said[name] for name in ("digests", "error", "kind") if name in said}
+    result = _read_index(opened, opened.length, task["whole"])
+    return {name: result[name] for name in ("digests", "error", "kind") if name in result}

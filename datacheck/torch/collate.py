@@ -167,36 +167,44 @@ def merge_batches(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None
     columns = [
         (places, batch.columns if isinstance(batch, Batch) else None) for places, batch in parts
     ]
-    known = [(places, of) for places, of in columns if of is not None]
-    if len(known) < len(parts) or not known:
+    known_columns = [
+        (places, batch_columns) for places, batch_columns in columns if batch_columns is not None
+    ]
+    if len(known_columns) < len(parts) or not known_columns:
         return None
-    whole = {
-        name: _merge_columns([(places, of[name]) for places, of in known], size)
-        for name in known[0][1]
+    merged = {
+        name: _merge_columns(
+            [(places, batch_columns[name]) for places, batch_columns in known_columns], size
+        )
+        for name in known_columns[0][1]
     }
-    found = {name: column for name, column in whole.items() if column is not None}
-    return Batch(found, size) if len(found) == len(whole) else None
+    complete_columns = {name: column for name, column in merged.items() if column is not None}
+    return Batch(complete_columns, size) if len(complete_columns) == len(merged) else None
 
 
 def _merge_columns(parts: Sequence[tuple[Array, Column]], size: int) -> Column | None:
-    like = {
+    layouts = {
         (type(c), c.dtype, c.shape[1:])
-        for _, of in parts
-        if isinstance(c := _values(of), torch.Tensor)
+        for _, column in parts
+        if isinstance(c := _values(column), torch.Tensor)
     }
-    kinds = {_kind(of) for _, of in parts}
-    if len(kinds) > 1 or len(like) > 1 or any(isinstance(of, ViewColumn) for _, of in parts):
+    kinds = {_kind(column) for _, column in parts}
+    if (
+        len(kinds) > 1
+        or len(layouts) > 1
+        or any(isinstance(column, ViewColumn) for _, column in parts)
+    ):
         return None
     if kinds == {"fixed"}:
-        values = [_values(of) for _, of in parts]
+        values = [_values(column) for _, column in parts]
         out = values[0].new_empty((size, *values[0].shape[1:]))
-        for (places, _), some in zip(parts, values, strict=True):
-            out.numpy()[places] = some.numpy()  # a third of the time of index_copy_
+        for (places, _), part in zip(parts, values, strict=True):
+            out.numpy()[places] = part.numpy()  # a third of the time of index_copy_
         return out
     rows: list[Any] = [None] * size
-    for places, of in parts:
+    for places, column in parts:
         for i, place in enumerate(places.tolist()):
-            rows[place] = of[i]
+            rows[place] = column[i]
     return (
         rows
         if kinds == {"object"}
@@ -410,7 +418,7 @@ def _collate_ragged_by(
         raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
     chosen = _ragged_names(batch, ragged, touched=columns is None)
-    whole: dict[str, Any] = {}
+    collated: dict[str, Any] = {}
     for name in batch[0]:
         if name in chosen:
             column = columns[name] if columns is not None else None
@@ -421,32 +429,34 @@ def _collate_ragged_by(
                     if isinstance(column, ViewColumn)
                     else [row[name] for row in batch],
                 )
-            made = join(name, column)
-            if taken := next((each for each in made if each != name and each in batch[0]), None):
+            joined = join(name, column)
+            if clash := next(
+                (field for field in joined if field != name and field in batch[0]), None
+            ):
                 msg = (
-                    f"the field {taken} has the name of what is made of {name}. Leave one of "
+                    f"the field {clash} has the name of what is made of {name}. Leave one of "
                     f"them out or rename it."
                 )
                 raise UsageError(msg)
-            whole |= made
+            collated |= joined
         elif columns is not None:
-            whole[name] = _stack_column(name, columns[name])
+            collated[name] = _stack_column(name, columns[name])
         else:
-            whole |= collate_rows(
+            collated |= collate_rows(
                 [Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch]
             )
-    return whole
+    return collated
 
 
 def _ragged_names(
-    batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool
+    batch: Sequence[Mapping[str, Any]], given_names: Sequence[str] | None, *, touched: bool
 ) -> set[str]:
     """Return the names of the ragged fields: as given, or else as the samples say."""
-    if said is not None:
-        if wrong := set(said) - set(batch[0]):
-            msg = f"ragged: no field {', '.join(sorted(wrong))}; there are {', '.join(batch[0])}"
+    if given_names is not None:
+        if unknown_names := set(given_names) - set(batch[0]):
+            msg = f"ragged: no field {', '.join(sorted(unknown_names))}; there are {', '.join(batch[0])}"
             raise UsageError(msg)
-        return set(said)
+        return set(given_names)
     kinds: Mapping[str, str] | None = getattr(batch[0], "kinds", None)
     if kinds is None:
         msg = (
@@ -454,8 +464,8 @@ def _ragged_names(
             "functools.partial(collate_ragged, ragged=['points'])"
         )
         raise UsageError(msg)
-    named = [name for name in batch[0] if kinds.get(name) == "ragged"]
-    return {name for name in named if not touched or _have_rows(row[name] for row in batch)}
+    ragged_fields = [name for name in batch[0] if kinds.get(name) == "ragged"]
+    return {name for name in ragged_fields if not touched or _have_rows(row[name] for row in batch)}
 
 
 def _join_rows(name: str, values: Sequence[Any]) -> RaggedColumn:

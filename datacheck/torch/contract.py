@@ -135,13 +135,13 @@ class Guard:
         """
         source: Iterator[Any] | None = None
         while True:
-            held: list[Any] = []
+            fetched: list[Any] = []
             faults = []
             ended = False
             cause = None
             try:
                 source = iter(self._loader) if source is None else source
-                held.append(next(source))
+                fetched.append(next(source))
             except StopIteration:
                 ended = True
             # Any exception of the user's loader: the other ranks wait for this rank's message.
@@ -152,23 +152,25 @@ class Guard:
                     )
                 ]
                 cause = error
-            if held:
-                faults = self._faults(held[0])
+            if fetched:
+                faults = self._faults(fetched[0])
             if message := self._agreed_message(faults, ended=ended):
                 # The traceback keeps this frame: release the batch, threads and workers.
-                del (source, held)
+                del (source, fetched)
                 raise BatchError(message) from cause
             if ended:
                 return
             self.batches += 1
-            yield held.pop()  # this frame keeps no reference to the loop's batch
+            yield fetched.pop()  # this frame keeps no reference to the loop's batch
 
     def _faults(self, batch: Any) -> list[BatchFault]:
         try:
             if self._judge.has_no_samples(batch):
                 return [BatchFault(_EMPTY, "the batch has no samples", fix=_EVEN_BATCHES_FIX)]
-            since = self.batches - self._first
-            return self._judge(batch) if since < 0 or since % self._every == 0 else []
+            batches_since = self.batches - self._first
+            return (
+                self._judge(batch) if batches_since < 0 or batches_since % self._every == 0 else []
+            )
         except Exception as error:  # noqa: BLE001  as above: no rank may raise alone
             return [BatchFault(_UNREADABLE, f"the batch could not be judged: {_error_text(error)}")]
 
@@ -199,12 +201,12 @@ class Guard:
             self._group = distributed.new_group(backend="gloo", timeout=_group_timeout())
         word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
         distributed.all_reduce(word, distributed.ReduceOp.MAX, group=self._group)
-        wrong, some, others = word.tolist()
-        if not wrong and not (some and others):
+        wrong, any_ended, any_running = word.tolist()
+        if not wrong and not (any_ended and any_running):
             return {}
-        said: list[Any] = [None] * distributed.get_world_size(self._group)
-        distributed.all_gather_object(said, (faults, ended), group=self._group)
-        return dict(zip(distributed.get_process_group_ranks(self._group), said, strict=True))
+        gathered: list[Any] = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(gathered, (faults, ended), group=self._group)
+        return dict(zip(distributed.get_process_group_ranks(self._group), gathered, strict=True))
 
 
 def _group_timeout() -> timedelta | None:
@@ -233,22 +235,22 @@ def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def _message(number: int, said: Mapping[int, tuple[Sequence[BatchFault], bool]]) -> str:
+def _message(number: int, reports: Mapping[int, tuple[Sequence[BatchFault], bool]]) -> str:
     lines = [
         line
-        for rank, (faults, _) in said.items()
+        for rank, (faults, _) in reports.items()
         for fault in faults
         for line in _lines(rank, fault)
     ]
-    ended = [rank for rank, (_, end) in said.items() if end]
-    if 0 < len(ended) < len(said):
-        more = next(rank for rank in said if rank not in ended)
+    ended = [rank for rank, (_, end) in reports.items() if end]
+    if 0 < len(ended) < len(reports):
+        running_rank = next(rank for rank in reports if rank not in ended)
         for rank in ended:
             lines += _lines(
                 rank,
                 BatchFault(
                     _CONTRACT,
-                    f"its loader has ended, that of rank {more} has not",
+                    f"its loader has ended, that of rank {running_rank} has not",
                     fix=_EVEN_BATCHES_FIX,
                 ),
             )
@@ -256,11 +258,11 @@ def _message(number: int, said: Mapping[int, tuple[Sequence[BatchFault], bool]])
 
 
 def _lines(rank: int, fault: BatchFault) -> Iterator[str]:
-    where = "batch"
+    place_text = "batch"
     if fault.samples:
-        where = f"sample{'s' if len(fault.samples) > 1 else ''} {_join_limited(fault.samples)}"
-        where += f" ({_join_limited(fault.keys)})" if fault.keys else ""
-    yield f"  rank {rank}, {where}: {fault.code} {fault.words}"
+        place_text = f"sample{'s' if len(fault.samples) > 1 else ''} {_join_limited(fault.samples)}"
+        place_text += f" ({_join_limited(fault.keys)})" if fault.keys else ""
+    yield f"  rank {rank}, {place_text}: {fault.code} {fault.words}"
     if fault.cause:
         yield f"    cause: {fault.cause}"
     if fault.fix:
@@ -268,8 +270,10 @@ def _lines(rank: int, fault: BatchFault) -> Iterator[str]:
 
 
 def _join_limited(words: Sequence[Any]) -> str:
-    rest = len(words) - _LISTED
-    return ", ".join(map(str, words[:_LISTED])) + (f" and {rest:,} more" if rest > 0 else "")
+    rest_count = len(words) - _LISTED
+    return ", ".join(map(str, words[:_LISTED])) + (
+        f" and {rest_count:,} more" if rest_count > 0 else ""
+    )
 
 
 # ------------------------------------------------------------------------------------------ judging
@@ -291,8 +295,8 @@ class BatchJudge:
     def __init__(
         self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str
     ) -> None:
-        given = schema if isinstance(schema, Schema) else load_schema(schema)
-        promised = _with_expected_fields(served(given).for_split(split), fields)
+        loaded_schema = schema if isinstance(schema, Schema) else load_schema(schema)
+        promised = _with_expected_fields(served(loaded_schema).for_split(split), fields)
         self._choices = [
             c
             for c in map(for_loader, choose_rules(promised, rules_for(promised)))
@@ -330,15 +334,17 @@ class BatchJudge:
         choices = [c for c in self._choices if not (windows and c.rule.code in _EPISODE_RULES)]
         bench = MeasurementRunner(self._schema, measures_of(choices))
         table = _measure_samples(bench, samples, self._id)
-        found = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
+        judgement = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
         faults = [
             self._fault(finding, table)
-            for finding in found.findings
+            for finding in judgement.findings
             if finding.severity is Severity.ERROR
         ]
-        for crash in found.crashes:
-            last = crash["traceback"].strip().splitlines()[-1]
-            faults.append(BatchFault(crash["rule"], f"could not look at {crash['at']}: {last}"))
+        for crash in judgement.crashes:
+            error_line = crash["traceback"].strip().splitlines()[-1]
+            faults.append(
+                BatchFault(crash["rule"], f"could not look at {crash['at']}: {error_line}")
+            )
         return faults
 
     def _fault(self, finding: Finding, table: Table) -> BatchFault:
@@ -395,13 +401,13 @@ def _with_expected_fields(schema: Schema, fields: Collection[str] | None) -> Sch
             f"{', '.join(schema.stored)}"
         )
         raise UsageError(msg)
-    given = {
+    relaxed_fields = {
         name: spec
         if name in fields or name not in schema.stored
         else spec.model_copy(update={"optional": True})
         for name, spec in schema.fields.items()
     }
-    return schema.model_copy(update={"fields": given})
+    return schema.model_copy(update={"fields": relaxed_fields})
 
 
 def _sample_key(value: Any, place: int) -> str:
@@ -411,8 +417,8 @@ def _sample_key(value: Any, place: int) -> str:
     return shortened(value, _KEY_BYTES) if isinstance(value, str) and value else f"#{place}"
 
 
-def _measure_samples(bench: MeasurementRunner, samples: Sequence[Values], of: str) -> Table:
-    keys = [_sample_key(sample.get(of), place) for place, sample in enumerate(samples)]
+def _measure_samples(bench: MeasurementRunner, samples: Sequence[Values], id_field: str) -> Table:
+    keys = [_sample_key(sample.get(id_field), place) for place, sample in enumerate(samples)]
     pieces = [
         Piece(key, values, Origin("batch", str(place)), facts={"id": key})
         for place, (key, values) in enumerate(zip(keys, samples, strict=True))

@@ -128,19 +128,19 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         if self.windows is None:
             return
         dim = self.windows.dim
-        wrong = [
+        unserved = [
             name
             for name in self.windows.deltas
             if name not in self.fields or self.cache.fields[name].dim != dim
         ]
-        if wrong:
-            there = (
+        if unserved:
+            served_names = (
                 ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim)
                 or "none"
             )
             msg = (
-                f"{self._path}: windows: no field {', '.join(wrong)} along {dim} is served; "
-                f"there is {there}"
+                f"{self._path}: windows: no field {', '.join(unserved)} along {dim} is served; "
+                f"there is {served_names}"
             )
             raise UsageError(msg)
 
@@ -174,9 +174,13 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def cache(self) -> Cache:
         """The opened cache."""
-        kept, limit = self._shards
+        shards_in, shards_bytes = self._shards
         cache = open_cache(
-            self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit
+            self._path,
+            verify=self._verify,
+            io=self._io,
+            shards_in=shards_in,
+            shards_bytes=shards_bytes,
         )
         cache.load_codecs()
         return cache
@@ -185,8 +189,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def windows(self) -> Windows | None:
         """How episodes are cut; None where whole samples are served."""
         if self._windows_asked is None:
-            said = self.cache.root.windows
-            return None if said is None else Windows.of(said)
+            stored = self.cache.root.windows
+            return None if stored is None else Windows.of(stored)
         return self._windows_asked or None
 
     @cached_property
@@ -297,19 +301,21 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def shard_starts(self) -> Array:
         """Return the first item of each shard that has any items, int64 (shards)."""
-        wanted = np.arange(0, len(self.cache), self.cache.root.shard_samples)
-        first = np.zeros_like(wanted)
-        last = np.full_like(wanted, len(self))
+        boundaries = np.arange(0, len(self.cache), self.cache.root.shard_samples)
+        low = np.zeros_like(boundaries)
+        high = np.full_like(boundaries, len(self))
         while (
-            searched := first < last
+            searched := low < high
         ).any():  # binary search of all shards at once: items are in sample order
-            middle = (first + last) // 2
-            before = searched & (self._items.samples(np.minimum(middle, len(self) - 1)) < wanted)
-            first, last = (
-                np.where(before, middle + 1, first),
-                np.where(searched & ~before, middle, last),
+            middle = (low + high) // 2
+            before = searched & (
+                self._items.samples(np.minimum(middle, len(self) - 1)) < boundaries
             )
-        return np.unique(first[first < len(self)])
+            low, high = (
+                np.where(before, middle + 1, low),
+                np.where(searched & ~before, middle, high),
+            )
+        return np.unique(low[low < len(self)])
 
     @property
     def transforms(self) -> bool:
@@ -457,28 +463,30 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
         A field without offsets has one step per item: no time axis and no mask.
         """
-        at, size = self._items.steps(items)
+        item_steps, size = self._items.steps(items)
         offsets = windows.offsets(name)
-        asked = np.zeros(1, np.int64) if offsets is None else offsets
+        step_offsets = np.zeros(1, np.int64) if offsets is None else offsets
         spec = self.cache.fields[name]
         samples = self._items.samples(items)
-        out = memory(name, (len(items), len(asked), *spec.item), spec.dtype)
-        whole = out.numpy()
+        out = memory(name, (len(items), len(step_offsets), *spec.item), spec.dtype)
+        out_array = out.numpy()
 
         def copy(first: int, stop: int) -> None:
             part = slice(first, stop)
-            self.cache.gather_steps(name, samples[part], at[part], asked, windows.fill, whole[part])
+            self.cache.gather_steps(
+                name, samples[part], item_steps[part], step_offsets, windows.fill, out_array[part]
+            )
 
         parallel_copy(copy, len(items), out.nbytes, apart=apart)
         if offsets is None:
             return {name: out[:, 0]}
-        steps = at[:, None] + offsets
+        steps = item_steps[:, None] + offsets
         is_pad = (steps < 0) | (steps >= size[:, None])
         return {name: out, f"{name}_is_pad": torch.from_numpy(is_pad)}
 
 
 def _check_options(fields: Any, transform: Any, windows: Any) -> None:
-    for name, value, right, wanted in (
+    for name, value, valid, requirement in (
         ("fields", fields, not isinstance(fields, str), "a list of names"),
         (
             "transform",
@@ -493,6 +501,6 @@ def _check_options(fields: Any, transform: Any, windows: Any) -> None:
             "Windows(...)",
         ),
     ):
-        if not right:
-            msg = f"{name}={value!r}; {wanted} is wanted"
+        if not valid:
+            msg = f"{name}={value!r}; {requirement} is wanted"
             raise UsageError(msg)

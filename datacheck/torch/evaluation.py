@@ -80,24 +80,28 @@ def gather(
     """
     sent = _payload(samples, size)
     running = distributed.is_available() and distributed.is_initialized()
-    everyone: list[Any] = [sent]
+    payloads: list[Any] = [sent]
     if running and distributed.get_world_size(group) > 1:
-        everyone = [None] * distributed.get_world_size(group)
-        distributed.all_gather_object(everyone, sent, group=group)
+        payloads = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(payloads, sent, group=group)
     if failed := [
-        f"rank {rank}: {said['error']}" for rank, said in enumerate(everyone) if said["error"]
+        f"rank {rank}: {payload['error']}"
+        for rank, payload in enumerate(payloads)
+        if payload["error"]
     ]:
         raise IncompleteError("; ".join(failed))
-    if len({said["size"] for said in everyone}) > 1:
-        sizes = ", ".join(f"{said['size']:,} on rank {rank}" for rank, said in enumerate(everyone))
+    if len({payload["size"] for payload in payloads}) > 1:
+        sizes = ", ".join(
+            f"{payload['size']:,} on rank {rank}" for rank, payload in enumerate(payloads)
+        )
         msg = f"the ranks do not evaluate one dataset: its length is {sizes}"
         raise IncompleteError(msg)
-    _check([said["indices"] for said in everyone], size)
+    _check([payload["indices"] for payload in payloads], size)
     results: list[Any] = [None] * size
-    for said in everyone:
+    for payload in payloads:
         for index, result in zip(
-            said["indices"].tolist(),
-            pickle.loads(said["results"]),  # noqa: S301
+            payload["indices"].tolist(),
+            pickle.loads(payload["results"]),  # noqa: S301
             strict=True,
         ):
             results[index] = result
@@ -144,24 +148,24 @@ def _check(indices: list[Array], size: int) -> None:
     doubled = np.flatnonzero(counts > 1)
     if not (len(outside) or len(missing) or len(doubled)):
         return
-    found = (
+    faults = (
         [f"{len(missing):,} missing: {_join_limited(*_index_runs(missing))}"]
         if len(missing)
         else []
     )
     if len(doubled):
-        ranks = np.repeat(np.arange(len(indices)), [len(some) for some in indices])
+        ranks = np.repeat(np.arange(len(indices)), [len(rank_indices) for rank_indices in indices])
         twice = [
             f"{i} (ranks {', '.join(map(str, ranks[every == i]))})"
             for i in doubled[:_LISTED].tolist()
         ]
-        found.append(f"{len(doubled):,} doubled: {_join_limited(twice, len(doubled))}")
+        faults.append(f"{len(doubled):,} doubled: {_join_limited(twice, len(doubled))}")
     if len(outside):
         words = [str(index) for index in outside[:_LISTED].tolist()]
-        found.append(f"{len(outside):,} outside the dataset: {_join_limited(words, len(outside))}")
-    per_rank = ", ".join(f"{len(some):,}" for some in indices)
+        faults.append(f"{len(outside):,} outside the dataset: {_join_limited(words, len(outside))}")
+    per_rank = ", ".join(f"{len(rank_indices):,}" for rank_indices in indices)
     msg = (
-        f"results are not one per sample of {size:,}: {'; '.join(found)}. The ranks sent "
+        f"results are not one per sample of {size:,}: {'; '.join(faults)}. The ranks sent "
         f"{per_rank}. "
         "Evaluate with EvalSampler, and give each result the index of its sample."
     )

@@ -127,13 +127,20 @@ class CachedLoader:
         ahead: int | None = None,
         device: str | torch.device | None = None,
     ) -> None:
-        said = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "drop_last": drop_last}
-        given = {name: value for name, value in said.items() if value is not None}
-        if batch_sampler is not None and given:
-            msg = f"batch_sampler says which samples make a batch: leave {', '.join(given)} out"
+        options = {
+            "batch_size": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "drop_last": drop_last,
+        }
+        given_options = {name: value for name, value in options.items() if value is not None}
+        if batch_sampler is not None and given_options:
+            msg = f"batch_sampler says which samples make a batch: leave {', '.join(given_options)} out"
             raise UsageError(msg)
         self.dataset = dataset
-        self.batch_sampler = _sampler(dataset, given) if batch_sampler is None else batch_sampler
+        self.batch_sampler = (
+            _sampler(dataset, given_options) if batch_sampler is None else batch_sampler
+        )
         self.collate_fn: Collate = collate_fn or default_collate
         threads = min(4, usable_cpus()) if threads is None else threads
         self._threads = whole_number("threads", threads, 1, 1024)
@@ -159,39 +166,39 @@ class CachedLoader:
         """Begin a pass; batches come in the order of the sampler."""
         sampler = self.batch_sampler
         # Other samplers may react to the loop, so their batches are not taken far ahead.
-        known = type(sampler) is Sampler or isinstance(sampler, list | tuple)
-        several = self._several and known
+        known_sampler = type(sampler) is Sampler or isinstance(sampler, list | tuple)
+        several = self._several and known_sampler
         before = self._begun()
         indices = iter(sampler)
-        of = _LoaderPass()
+        loader_pass = _LoaderPass()
         # The sampler's `__iter__` is a generator: its pass begins with the first index.
-        if before is not None and not known and self._begun() is before:
-            indices = self._beginning(indices, of)
+        if before is not None and not known_sampler and self._begun() is before:
+            indices = self._beginning(indices, loader_pass)
         else:
-            self._begin(of)
+            self._begin(loader_pass)
         batches = prefetch_batches(
             self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several
         )
         if self._device is not None:
             batches = _batches_on_device(batches, self._device)
-        counted = _BatchIterator(batches, of)
+        counted = _BatchIterator(batches, loader_pass)
         self._passes.add(ref(counted, self._passes.discard))
         return counted
 
-    def _begin(self, of: _LoaderPass) -> None:
+    def _begin(self, loader_pass: _LoaderPass) -> None:
         """Make the pass that the sampler has begun the current one."""
-        of.begun = self._begun()
+        loader_pass.begun = self._begun()
         # Looked up by name: a wrapper may forward it to its Sampler.
         if callable(followed := getattr(self.batch_sampler, "followed", None)):
-            of.tell = followed()
-        self._pass = of
+            loader_pass.tell = followed()
+        self._pass = loader_pass
 
-    def _beginning(self, indices: Iterator[Any], of: _LoaderPass) -> Iterator[Any]:
+    def _beginning(self, indices: Iterator[Any], loader_pass: _LoaderPass) -> Iterator[Any]:
         """Yield the indices of a sampler whose pass begins when the first index is requested."""
-        for number, asked in enumerate(indices):
+        for number, batch_indices in enumerate(indices):
             if not number:
-                self._begin(of)
-            yield asked
+                self._begin(loader_pass)
+            yield batch_indices
 
     def __enter__(self) -> CachedLoader:
         return self
@@ -206,14 +213,14 @@ class CachedLoader:
             Another thread or a signal handler may call this. A pass that waits for a batch ends
             once the batch is made.
         """
-        for one in self._passes.copy():  # copied in one step: another thread may begin a pass
-            if (batches := one()) is not None:
+        for reference in self._passes.copy():  # copied in one step: another thread may begin a pass
+            if (batches := reference()) is not None:
                 batches.close()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
-        for one in (self.batch_sampler, self.dataset):
-            set_dataset_epoch(one, epoch)
+        for target in (self.batch_sampler, self.dataset):
+            set_dataset_epoch(target, epoch)
         # Without a token of its passes, a sampler begins a new pass here.
         if self._pass.had and self._begun() is None:
             self._pass = _LoaderPass(None)
@@ -226,10 +233,10 @@ class CachedLoader:
         Raises:
             UsageError: the sampler has no state.
         """
-        now = self._pass
+        current_pass = self._pass
         # 0 if the sampler itself was given another epoch or state meanwhile.
-        had = now.had if self._begun() is now.begun else 0
-        state: dict[str, Any] = self._stateful("state_dict")(batches=had)
+        received = current_pass.had if self._begun() is current_pass.begun else 0
+        state: dict[str, Any] = self._stateful("state_dict")(batches=received)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -252,8 +259,8 @@ class CachedLoader:
                 f"datacheck.torch has"
             )
             raise UsageError(msg)
-        found: Callable[..., Any] = call
-        return found
+        method: Callable[..., Any] = call
+        return method
 
     # --------------------------------------------------------------------------------------- a pass
 
@@ -262,14 +269,14 @@ class CachedLoader:
         if type(dataset) is CachedDataset and not dataset.transforms:
             memory: Memory = self._buffers.empty if self._device is None else pinned
             dataset.open()  # once here, not in each thread
-            return lambda asked: collate(dataset.gather(asked, memory))
+            return lambda batch_indices: collate(dataset.gather(batch_indices, memory))
         if callable(together := getattr(dataset, "__getitems__", None)):
-            return lambda asked: collate(together(asked))
-        return lambda asked: collate([dataset[index] for index in asked])
+            return lambda batch_indices: collate(together(batch_indices))
+        return lambda batch_indices: collate([dataset[index] for index in batch_indices])
 
 
-def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
-    return Sampler(dataset, **({"batch_size": 1, "shuffle": False} | given))
+def _sampler(dataset: Any, options: dict[str, Any]) -> Sampler:
+    return Sampler(dataset, **({"batch_size": 1, "shuffle": False} | options))
 
 
 # -------------------------------------------------------------------------------------- to a device
@@ -277,23 +284,25 @@ def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
 
 def _device(device: str | torch.device | None) -> torch.device | None:
     try:
-        asked = torch.device("cpu" if device is None else device)
+        requested = torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as error:
         msg = f"device={device!r} is no device of PyTorch: 'cuda', 'cuda:1', or 'cpu'"
         raise UsageError(msg) from error
-    if asked.type == "cpu":
+    if requested.type == "cpu":
         return None
-    if asked.type != "cuda":
+    if requested.type != "cuda":
         msg = (
             f"device={device!r}: batches are copied to 'cuda' devices; 'cpu' leaves them in main "
             f"memory"
         )
         raise UsageError(msg)
     count = torch.cuda.device_count()
-    if (asked.index or 0) >= count:
+    if (requested.index or 0) >= count:
         msg = f"device={device!r}: PyTorch {torch.__version__} sees {count} CUDA devices here"
         raise UsageError(msg)
-    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+    return torch.device(
+        "cuda", torch.cuda.current_device() if requested.index is None else requested.index
+    )
 
 
 def _batches_on_device(batches: Generator[Any], device: torch.device) -> Generator[Any]:
@@ -302,9 +311,9 @@ def _batches_on_device(batches: Generator[Any], device: torch.device) -> Generat
     next_one: tuple[Any, torch.cuda.Event] | None = None
     try:
         for batch in batches:
-            last, next_one = next_one, _copy_to_device(batch, device, stream)
-            if last is not None:
-                yield _wait_for_copy(*last, device)
+            previous, next_one = next_one, _copy_to_device(batch, device, stream)
+            if previous is not None:
+                yield _wait_for_copy(*previous, device)
         if next_one is not None:
             yield _wait_for_copy(*next_one, device)
     finally:

@@ -112,26 +112,32 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             IndexError: an index is out of range.
         """
         epochs, items = items_of(indices, self.epoch, len(self))
-        of = np.empty_like(items)
-        found = np.empty_like(items)
+        dataset_numbers = np.empty_like(items)
+        placed_items = np.empty_like(items)
         for epoch in np.unique(epochs).tolist():
-            here = np.flatnonzero(epochs == epoch)
-            of[here], found[here] = self._placed(epoch, items[here])
-        return epochs, of, found
+            positions = np.flatnonzero(epochs == epoch)
+            dataset_numbers[positions], placed_items[positions] = self._placed(
+                epoch, items[positions]
+            )
+        return epochs, dataset_numbers, placed_items
 
     def _placed(self, epoch: int, items: Array) -> tuple[Array, Array]:
         places = permute(items, len(self), (self._seed, epoch, MIX, 0))
-        of = np.searchsorted(self._ends, places, side="right")
-        found = np.empty_like(items)
-        for number in np.unique(of).tolist():
-            here = np.flatnonzero(of == number)
-            nth = places[here] - (int(self._ends[number]) - self._counts[number])
-            rounds, within = np.divmod(nth, self._lengths[number])
-            for again in np.unique(rounds).tolist():  # each repetition has an order of its own
-                at = np.flatnonzero(rounds == again)
-                key = (self._seed, epoch, MIX + 1 + number, again)
-                found[here[at]] = permute(within[at], self._lengths[number], key)
-        return of, found
+        dataset_numbers = np.searchsorted(self._ends, places, side="right")
+        placed_items = np.empty_like(items)
+        for number in np.unique(dataset_numbers).tolist():
+            positions = np.flatnonzero(dataset_numbers == number)
+            nth = places[positions] - (int(self._ends[number]) - self._counts[number])
+            rounds, round_items = np.divmod(nth, self._lengths[number])
+            for round_number in np.unique(
+                rounds
+            ).tolist():  # each repetition has an order of its own
+                round_positions = np.flatnonzero(rounds == round_number)
+                key = (self._seed, epoch, MIX + 1 + number, round_number)
+                placed_items[positions[round_positions]] = permute(
+                    round_items[round_positions], self._lengths[number], key
+                )
+        return dataset_numbers, placed_items
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample."""
@@ -144,36 +150,40 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             IndexError: an index is out of range.
             UsageError: dicts of two datasets have different fields, which no collate can join.
         """
-        epochs, of, items = self.locate(indices)
+        epochs, dataset_numbers, items = self.locate(indices)
         parts: list[tuple[Array, Any]] = []
-        for number in np.unique(of).tolist():
+        for number in np.unique(dataset_numbers).tolist():
             dataset = self.datasets[number]
-            for epoch in np.unique(epochs[of == number]).tolist():
-                here = np.flatnonzero((of == number) & (epochs == epoch))
-                asked = (
-                    pack(epoch, items[here])
+            for epoch in np.unique(epochs[dataset_numbers == number]).tolist():
+                positions = np.flatnonzero((dataset_numbers == number) & (epochs == epoch))
+                dataset_indices = (
+                    pack(epoch, items[positions])
                     if getattr(dataset, "decodes_epoch", False)
-                    else items[here]
+                    else items[positions]
                 )
-                parts.append((here, _fetch_items(dataset, asked.tolist())))
-        self._check_fields([(int(of[here[0]]), samples[0]) for here, samples in parts])
-        whole = merge_batches(parts, len(items))
-        if whole is not None:
-            return whole
+                parts.append((positions, _fetch_items(dataset, dataset_indices.tolist())))
+        self._check_fields(
+            [(int(dataset_numbers[positions[0]]), samples[0]) for positions, samples in parts]
+        )
+        merged = merge_batches(parts, len(items))
+        if merged is not None:
+            return merged
         rows: list[Any] = [None] * len(items)
-        for here, samples in parts:
-            for place, sample in zip(here.tolist(), samples, strict=True):
+        for positions, samples in parts:
+            for place, sample in zip(positions.tolist(), samples, strict=True):
                 rows[place] = sample
         return rows
 
-    def _check_fields(self, first: list[tuple[int, Any]]) -> None:
-        found = {number: set(sample) for number, sample in first if isinstance(sample, Mapping)}
-        for number, fields in found.items():
-            other = min(found)
-            if fields != found[other]:
-                differing = ", ".join(sorted(map(str, fields ^ found[other])))
+    def _check_fields(self, first_samples: list[tuple[int, Any]]) -> None:
+        dataset_fields = {
+            number: set(sample) for number, sample in first_samples if isinstance(sample, Mapping)
+        }
+        for number, fields in dataset_fields.items():
+            lowest = min(dataset_fields)
+            if fields != dataset_fields[lowest]:
+                differing = ", ".join(sorted(map(str, fields ^ dataset_fields[lowest])))
                 msg = (
-                    f"datasets {other} and {number} of a mix have different fields: only one has "
+                    f"datasets {lowest} and {number} of a mix have different fields: only one has "
                     f"{differing}. "
                     f"Choose common ones (fields=[...]), or bring them in line with transform=."
                 )
@@ -188,17 +198,17 @@ def _fetch_items(dataset: Any, indices: list[int]) -> Any:
 def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fraction]:
     if weights is None:
         return [Fraction(n, sum(lengths)) for n in lengths]
-    said = [str(weight) for weight in np.asarray(weights).ravel().tolist()]
-    if len(said) != len(lengths):
-        msg = f"{len(said)} weights for {len(lengths)} datasets; one each is wanted"
+    weight_texts = [str(weight) for weight in np.asarray(weights).ravel().tolist()]
+    if len(weight_texts) != len(lengths):
+        msg = f"{len(weight_texts)} weights for {len(lengths)} datasets; one each is wanted"
         raise UsageError(msg)
     try:
-        exact = [Fraction(weight) for weight in said]
+        exact = [Fraction(weight) for weight in weight_texts]
     except ValueError:  # NaN, infinite, text
         exact = [Fraction(0)]
     if min(exact) <= 0:
         msg = (
-            f"weights {', '.join(said)}; each is above 0: leave a dataset out that is never to "
+            f"weights {', '.join(weight_texts)}; each is above 0: leave a dataset out that is never to "
             f"be served"
         )
         raise UsageError(msg)
@@ -208,10 +218,10 @@ def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fractio
 def _counts(lengths: list[int], shares: list[Fraction], stop: Stop) -> list[int]:
     """Return the number of items of each dataset in an epoch, rounded by largest remainder."""
     needed = [n / share for n, share in zip(lengths, shares, strict=True)]
-    whole = int(min(needed)) if stop == "first_exhausted" else -int(-max(needed) // 1)
-    exact = [share * whole for share in shares]
+    total = int(min(needed)) if stop == "first_exhausted" else -int(-max(needed) // 1)
+    exact = [share * total for share in shares]
     counts = [int(count) for count in exact]
     by_rest = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
-    for number in by_rest[: whole - sum(counts)]:
+    for number in by_rest[: total - sum(counts)]:
         counts[number] += 1
     return counts

@@ -113,8 +113,10 @@ def length_of(dataset: Any) -> int:
 
 def fingerprint_of(dataset: Any) -> str:
     """Return the dataset's own fingerprint, or else a digest of its length."""
-    said = getattr(dataset, "fingerprint", None)  # a foreign dataset may use the name for anything
-    return said if isinstance(said, str) else digest_value({"items": len(dataset)})
+    fingerprint = getattr(
+        dataset, "fingerprint", None
+    )  # a foreign dataset may use the name for anything
+    return fingerprint if isinstance(fingerprint, str) else digest_value({"items": len(dataset)})
 
 
 # ----------------------------------------------------------------------------------- random numbers
@@ -163,8 +165,8 @@ def permute(numbers: Array, n: int, key: Key) -> Array:
         for number in range(0, _ROUNDS, 2):
             upper ^= _mix_bits(lower, keys[number]) & masks[0]
             lower ^= _mix_bits(upper, keys[number + 1]) & masks[1]
-        words[walking] = found = upper << low | lower
-        walking = walking[found >= n]
+        words[walking] = permuted = upper << low | lower
+        walking = walking[permuted >= n]
     return words.astype(np.int64)
 
 
@@ -211,8 +213,8 @@ class Order:
         self.n = whole_number("items", n, 1, MAX_ITEMS - 1)
         self.seed = whole_number("seed", seed, 0, MAX_SEED)
         self.shuffle, self.pool = shuffle, whole_number("pool", pool, 1, MAX_ITEMS)
-        for name, given in (("blocks", blocks), ("weights", weights)):
-            if given is not None and not shuffle:
+        for name, value in (("blocks", blocks), ("weights", weights)):
+            if value is not None and not shuffle:
                 msg = f"{name} say how to shuffle; shuffle=False keeps the order of the items"
                 raise UsageError(msg)
         if blocks is not None and weights is not None:
@@ -238,7 +240,7 @@ class Order:
     @property
     def digest(self) -> str:
         """Digest of the parameters: equal orders have equal digests."""
-        said: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "n": self.n,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -246,8 +248,10 @@ class Order:
         }
         for name, array in (("blocks", self._starts), ("weights", self._sums)):
             if array is not None:
-                said[name] = digest_bytes(np.ascontiguousarray(array).tobytes())
-        return digest_value(said if self._starts is None else said | {"pool": self.pool})
+                parameters[name] = digest_bytes(np.ascontiguousarray(array).tobytes())
+        return digest_value(
+            parameters if self._starts is None else parameters | {"pool": self.pool}
+        )
 
     def items(self, epoch: int, positions: Array) -> Array:
         """Return the items at positions of an epoch.
@@ -266,9 +270,9 @@ class Order:
         return self._block_shuffled(self._starts, epoch, positions)
 
     def _weighted_items(self, sums: Array, epoch: int, positions: Array) -> Array:
-        first, second = _random_words((self.seed, epoch, _DRAWS, 0), 2)
+        first_word, second_word = _random_words((self.seed, epoch, _DRAWS, 0), 2)
         uniform = (
-            _mix_bits(_mix_bits(positions.astype(np.uint64), first), second) >> _U(11)
+            _mix_bits(_mix_bits(positions.astype(np.uint64), first_word), second_word) >> _U(11)
         ) * 2.0**-53
         # Rounding can lift a product to the whole sum, where there is no item
         drawn: Array = np.searchsorted(
@@ -277,24 +281,24 @@ class Order:
         return drawn
 
     def _block_shuffled(self, starts: Array, epoch: int, positions: Array) -> Array:
-        last = self._last  # read once: threads may share an order, each in its own epoch
-        if last is None or last[0] != epoch:
+        cached = self._last  # read once: threads may share an order, each in its own epoch
+        if cached is None or cached[0] != epoch:
             blocks = permute(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
-            last = self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
-        _, blocks, ends = last
+            cached = self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
+        _, blocks, ends = cached
         # Rotate the epoch: otherwise the items of a short last block would be more likely at its
         # end.
-        first = int(permute(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
-        positions = (positions + first) % self.n
+        rotation = int(permute(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
+        positions = (positions + rotation) % self.n
         pool_ends = np.append(ends[self.pool - 1 : -1 : self.pool], self.n)
         pools = np.searchsorted(pool_ends, positions, side="right")
         places = np.empty_like(positions)
         for pool in np.unique(pools).tolist():
-            of = np.flatnonzero(pools == pool)
+            members = np.flatnonzero(pools == pool)
             start = int(pool_ends[pool - 1]) if pool else 0
             size = int(pool_ends[pool]) - start
-            places[of] = start + permute(
-                positions[of] - start, size, (self.seed, epoch, _POOLS, pool)
+            places[members] = start + permute(
+                positions[members] - start, size, (self.seed, epoch, _POOLS, pool)
             )
         slots = np.searchsorted(ends, places, side="right")
         before = np.where(slots > 0, ends[slots - 1], 0)

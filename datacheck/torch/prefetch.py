@@ -46,10 +46,10 @@ class _TaskSize:
 
     def took(self, seconds: float, batches: int) -> None:
         """Update the size after a thread took `seconds` for `batches` batches."""
-        over = seconds - batches * QUICK
-        if over > 0 and batches > 1:  # they only seemed quick while other threads shared the load
-            over = _QUICK_AFTER_SLOW * QUICK
-        self._owed = min(_QUICK_AFTER_SLOW * QUICK, max(0.0, self._owed + over))
+        excess = seconds - batches * QUICK
+        if excess > 0 and batches > 1:  # they only seemed quick while other threads shared the load
+            excess = _QUICK_AFTER_SLOW * QUICK
+        self._owed = min(_QUICK_AFTER_SLOW * QUICK, max(0.0, self._owed + excess))
         self.together = 1 if self._owed else min(self._most, 2 * self.together)
 
 
@@ -67,20 +67,20 @@ class _IndexQueue:
 
     def draw(self, count: int) -> list[Sequence[int]]:
         """Return the indices of the next `count` batches; fewer at the end."""
-        asked: list[Sequence[int]] = []
-        while len(asked) < count:
+        index_batches: list[Sequence[int]] = []
+        while len(index_batches) < count:
             if self._front:
-                asked.append(self._front.popleft())
+                index_batches.append(self._front.popleft())
                 continue
             if self._over:
                 break
             try:
-                asked.append(next(self._indices))
+                index_batches.append(next(self._indices))
             except StopIteration:
                 self._over = True
             except Exception as error:  # noqa: BLE001  raised after the batches drawn before
                 self._over, self.error = True, error
-        return asked
+        return index_batches
 
     def put_back(self, asked: Sequence[Sequence[int]]) -> None:
         """Put back the indices drawn last."""
@@ -102,23 +102,26 @@ class _CopyResult:
         return len(self.batches) + (self.error is not None)
 
 
-def _run_task(make: Make, asked: Sequence[Sequence[int]]) -> _CopyResult:
+def _run_task(make: Make, index_batches: Sequence[Sequence[int]]) -> _CopyResult:
     """Make batches; stop early if they turn out to be slow, so that other threads take the rest."""
     begun = perf_counter()
     batches = deque[Any]()
     error = None
     seconds = 0.0
     try:
-        for one in asked:
-            if seconds > len(asked) * QUICK:
+        for indices in index_batches:
+            if seconds > len(index_batches) * QUICK:
                 break
-            batches.append(make(one))
+            batches.append(make(indices))
             seconds = perf_counter() - begun
     except BaseException as raised:  # noqa: BLE001  the loop raises it in its place
         error = raised
     try:
         return _CopyResult(
-            batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ()
+            batches,
+            error,
+            perf_counter() - begun,
+            index_batches[len(batches) :] if error is None else (),
         )
     finally:
         del error
@@ -205,9 +208,9 @@ _STARTED: dict[ref[Thread], SimpleQueue[Any]] = {}
 def _end_all() -> None:
     """End all threads before the interpreter is torn down."""
     threads = []
-    for one, tasks in _STARTED.copy().items():
+    for reference, tasks in _STARTED.copy().items():
         tasks.put(None)
-        threads += [thread] if (thread := one()) else []
+        threads += [thread] if (thread := reference()) else []
     _STARTED.clear()
     _join(threads)
 
@@ -244,16 +247,16 @@ def prefetch_batches(
         are making. Two callers do not wait: a thread of the pool, and any thread while the garbage
         collector runs, because it may run while the thread holds a lock that the pool needs.
     """
-    line = _IndexQueue(indices)
+    index_queue = _IndexQueue(indices)
     waiting = deque[SimpleQueue[_CopyResult]]()
     pace = _TaskSize(_MOST_BATCHES if together else 1)
     pool = _ThreadPool(make, threads)
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (
-            asked := line.draw(pace.together)
+            index_batches := index_queue.draw(pace.together)
         ):
-            waiting.append(pool.submit(asked, len(waiting)))
+            waiting.append(pool.submit(index_batches, len(waiting)))
 
     try:
         while True:
@@ -263,17 +266,17 @@ def prefetch_batches(
             pool.check()
             # Quick batches wait for one another: they compete for the interpreter lock.
             at_once = min(threads, len(waiting))
-            made = waiting.popleft().get()
-            pace.took(made.seconds / at_once, made.count)
-            line.put_back(made.left)  # of a task of several: no other task is pending
+            result = waiting.popleft().get()
+            pace.took(result.seconds / at_once, result.count)
+            index_queue.put_back(result.left)  # of a task of several: no other task is pending
             ask(ahead)
-            while made.batches:
-                yield made.batches.popleft()
-            _raise_error(made)
-        _raise_error(line)
+            while result.batches:
+                yield result.batches.popleft()
+            _raise_error(result)
+        _raise_error(index_queue)
     finally:
         waiting.clear()
-        line.error = None
+        index_queue.error = None
         # Copied in one step: another thread may collect meanwhile.
         works = [*_COLLECTOR_PHASES][-1] == "start"
         pool.end(wait=not works)
@@ -319,7 +322,9 @@ class _LentBlock:
         home.append(self._memory)
         # Another thread has just taken or returned a block
         with suppress(IndexError, RuntimeError):
-            while len(home) > self._spare and sum(one.size for one in tuple(home)) > _SPARE_BYTES:
+            while (
+                len(home) > self._spare and sum(block.size for block in tuple(home)) > _SPARE_BYTES
+            ):
                 home.popleft()
 
 
@@ -341,26 +346,26 @@ class Buffers:
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         """Return an uninitialised, contiguous tensor of a NumPy dtype."""
-        wanted = prod(shape) * np.dtype(dtype).itemsize
-        if wanted < _MIN_POOLED_BYTES:
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        if nbytes < _MIN_POOLED_BYTES:
             return torch.from_numpy(np.empty(shape, dtype))
         home = self._free.setdefault(name, deque())
-        memory = _taken(home, wanted)
+        memory = _taken(home, nbytes)
         if memory is None:
-            memory = _MemoryBlock(int(wanted * _GROWTH))
+            memory = _MemoryBlock(int(nbytes * _GROWTH))
         lent: Array = np.asarray(_LentBlock(memory, home, self._spare))
         return torch.from_numpy(np.ndarray(shape, dtype, lent))
 
 
-def _taken(home: deque[_MemoryBlock], wanted: int) -> _MemoryBlock | None:
+def _taken(home: deque[_MemoryBlock], nbytes: int) -> _MemoryBlock | None:
     """Return spare memory of a fitting size: one sample must not hold the memory of a batch."""
     try:
         memory = home.pop()
     except IndexError:
         return None
-    if wanted <= memory.size <= 2 * wanted:
+    if nbytes <= memory.size <= 2 * nbytes:
         return memory
-    if memory.size > wanted:
+    if memory.size > nbytes:
         home.append(memory)
     return None
 
@@ -410,10 +415,10 @@ def parallel_copy(
     ends = [count * i // parts for i in range(parts + 1)]
     with ThreadPoolExecutor(parts - 1) as pool:
         try:
-            rest = pool.map(copy, ends[1:-1], ends[2:])
+            pending = pool.map(copy, ends[1:-1], ends[2:])
         except RuntimeError:  # no thread is available from the system or an ending interpreter
             copy(0, count)
             return
         copy(0, ends[1])
-    for _ in rest:  # raises the error of a part
+    for _ in pending:  # raises the error of a part
         pass

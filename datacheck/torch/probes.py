@@ -27,7 +27,7 @@ def as_array(value: Any) -> Array:
         value = value.detach().cpu()
         return np.asarray(value.double() if value.is_floating_point() else value)
     if isinstance(value, list | tuple):
-        value = [as_array(one) if hasattr(one, "detach") else one for one in value]
+        value = [as_array(item) if hasattr(item, "detach") else item for item in value]
     try:
         return np.asarray(value)
     except ValueError as error:
@@ -41,17 +41,17 @@ def finite_pairs(pred: Any, gt: Any) -> tuple[Array, Array]:
     Raises:
         UsageError: the values are not numbers, or the shapes differ.
     """
-    first = as_float64(pred)
-    second = as_float64(gt)
-    if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
+    predicted = as_float64(pred)
+    truth = as_float64(gt)
+    if predicted.shape != truth.shape or predicted.ndim == 0 or 0 in predicted.shape[1:]:
         msg = (
-            f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, "
+            f"pred has shape {list(predicted.shape)}, gt {list(truth.shape)}; both are (samples, "
             f"...) and equal"
         )
         raise UsageError(msg)
-    axes = tuple(range(1, first.ndim))
-    finite = np.isfinite(first).all(axis=axes) & np.isfinite(second).all(axis=axes)
-    return first[finite], second[finite]
+    axes = tuple(range(1, predicted.ndim))
+    finite = np.isfinite(predicted).all(axis=axes) & np.isfinite(truth).all(axis=axes)
+    return predicted[finite], truth[finite]
 
 
 def as_float64(value: Any) -> Array:
@@ -198,26 +198,26 @@ def probe_coverage(indices: Iterable[int], n: int) -> EvalCoverage:
     if not hasattr(indices, "__iter__"):
         msg = f"indices are those that were evaluated, one by one; found {type(indices).__name__}"
         raise UsageError(msg)
-    found = as_array(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
-    if found.size and found.dtype.kind not in "iu":
-        msg = f"indices are whole numbers; found {found.dtype}"
+    numbers = as_array(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        msg = f"indices are whole numbers; found {numbers.dtype}"
         raise UsageError(msg)
-    _, found = unpack(found.astype(np.int64), 0)
-    inside = found[(found >= 0) & (found < n)]
+    _, numbers = unpack(numbers.astype(np.int64), 0)
+    inside = numbers[(numbers >= 0) & (numbers < n)]
     counts = np.bincount(inside, minlength=n)
-    seen = int(np.count_nonzero(counts))
+    seen_count = int(np.count_nonzero(counts))
     doubled = int(np.count_nonzero(counts > 1))
-    missing = n - seen
-    outside = len(found) - len(inside)
+    missing = n - seen_count
+    outside = len(numbers) - len(inside)
     ok = not (missing or doubled or outside)
     verdict = f"Each of {n:,} samples was seen exactly once."
     if not ok:
-        parts = [f"{seen:,} of {n:,} samples were seen{_pattern(np.flatnonzero(counts), n)}"]
+        parts = [f"{seen_count:,} of {n:,} samples were seen{_pattern(np.flatnonzero(counts), n)}"]
         parts += [f"{doubled:,} more than once"] if doubled else []
         parts += [f"{outside:,} indices are outside the dataset"] if outside else []
         verdict = "; ".join(parts) + "."
     return EvalCoverage(
-        seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok
+        seen=seen_count, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok
     )
 
 
@@ -249,24 +249,28 @@ def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantM
     values = as_float64(history).reshape(-1)
     last = float(values[-1]) if values.size else _NAN
     if not np.isfinite(last):
-        said = f"The last value is {last}, which tells nothing." if values.size else "No value yet."
-        return ConstantMetric(value=last, repeats=0, verdict=said, sure=False)
-    other = np.flatnonzero(~(np.abs(values - last) <= 1e-9 * abs(last)))
-    repeats = len(values) - (int(other[-1]) + 1 if other.size else 0)
+        verdict = (
+            f"The last value is {last}, which tells nothing." if values.size else "No value yet."
+        )
+        return ConstantMetric(value=last, repeats=0, verdict=verdict, sure=False)
+    differing = np.flatnonzero(~(np.abs(values - last) <= 1e-9 * abs(last)))
+    repeats = len(values) - (int(differing[-1]) + 1 if differing.size else 0)
     ok = True
     sure = len(values) >= least
     if repeats < least:
-        said = f"No sign of standing still: {last:g} stands for {repeats} of {len(values)} values."
+        verdict = (
+            f"No sign of standing still: {last:g} stands for {repeats} of {len(values)} values."
+        )
     elif last in {0.0, 1.0, 100.0}:
-        said = f"It stays at {last:g} for {repeats} values, which may be its bound."
+        verdict = f"It stays at {last:g} for {repeats} values, which may be its bound."
         sure = False
     else:
-        said = (
+        verdict = (
             f"{repeats} evaluations in a row gave {last:g}: weights or evaluated samples do not "
             f"change."
         )
         ok = False
-    return ConstantMetric(value=last, repeats=repeats, verdict=said, ok=ok, sure=sure)
+    return ConstantMetric(value=last, repeats=repeats, verdict=verdict, ok=ok, sure=sure)
 
 
 # ---------------------------------------------------------------------------------- language models
@@ -316,8 +320,8 @@ def probe_label_shift(
             f"found {list(scores.shape)} and {labels.dtype} {list(labels.shape)}"
         )
         raise UsageError(msg)
-    tried = sorted({whole_number("lag", lag, -(2**31), 2**31) for lag in (*lags, expected)})
-    losses = _losses(scores, labels, tried, ignore)
+    compared_lags = sorted({whole_number("lag", lag, -(2**31), 2**31) for lag in (*lags, expected)})
+    losses = _losses(scores, labels, compared_lags, ignore)
     count = losses.shape[1]
     if count < LEAST_TOKENS:
         few = (
@@ -327,18 +331,20 @@ def probe_label_shift(
         return LabelShift(
             best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False
         )
-    means = {lag: float(loss.mean()) for lag, loss in zip(tried, losses, strict=True)}
+    means = {lag: float(loss.mean()) for lag, loss in zip(compared_lags, losses, strict=True)}
     # Tied embeddings make an untrained model favour the id that it was given
-    counts = [lag for lag in tried if lag != expected - 1 or means[lag] < means[expected] / 4]
+    counts = [
+        lag for lag in compared_lags if lag != expected - 1 or means[lag] < means[expected] / 4
+    ]
     best = min(counts, key=lambda lag: (means[lag], abs(lag - expected)))
-    gain = losses[tried.index(expected)] - losses[tried.index(best)]
+    gain = losses[compared_lags.index(expected)] - losses[compared_lags.index(best)]
     ok = not gain.mean() > max(0.1, 4 * gain.std() / np.sqrt(count))
-    said = f"lag {best} ({means[best]:.2f} nat)"
-    verdict = f"No lag fits better than lag {expected}; best {said}."
+    best_text = f"lag {best} ({means[best]:.2f} nat)"
+    verdict = f"No lag fits better than lag {expected}; best {best_text}."
     if not ok:
         off = best - expected
         verdict = (
-            f"The loss fits {said}, not lag {expected} ({means[expected]:.2f} nat): labels "
+            f"The loss fits {best_text}, not lag {expected} ({means[expected]:.2f} nat): labels "
             f"are off by {off:+d}."
         )
     return LabelShift(
@@ -355,21 +361,23 @@ def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Arr
     batch, length, vocabulary = scores.shape
     targets = np.full((len(lags), batch, length), -1, np.int64)
     for row, lag in zip(targets, lags, strict=True):
-        here = np.arange(max(0, -lag), max(0, length - max(0, lag)))
-        row[:, here] = np.where(labels[:, here + lag] == ignore, -1, labels[:, here + lag])
+        positions = np.arange(max(0, -lag), max(0, length - max(0, lag)))
+        row[:, positions] = np.where(
+            labels[:, positions + lag] == ignore, -1, labels[:, positions + lag]
+        )
     targets = targets.reshape(len(lags), -1)
-    known = ((targets >= 0) & (targets < vocabulary)).all(axis=0)
+    labelled = ((targets >= 0) & (targets < vocabulary)).all(axis=0)
     rows = scores.reshape(batch * length, vocabulary)
-    found = [np.empty((len(lags), 0))]
+    loss_parts = [np.empty((len(lags), 0))]
     step = max(1, _NUMBERS_AT_ONCE // max(1, vocabulary))
-    for start in range(0, len(known), step):
-        here = start + np.flatnonzero(known[start : start + step])
-        if here.size:
-            part = as_float64(rows[start : start + step])[here - start]
+    for start in range(0, len(labelled), step):
+        positions = start + np.flatnonzero(labelled[start : start + step])
+        if positions.size:
+            part = as_float64(rows[start : start + step])[positions - start]
             top = part.max(axis=1, keepdims=True)
             total = np.log(np.exp(part - top).sum(axis=1)) + top[:, 0]
-            found.append(total - np.take_along_axis(part, targets[:, here].T, axis=1).T)
-    losses = np.concatenate(found, axis=1)
+            loss_parts.append(total - np.take_along_axis(part, targets[:, positions].T, axis=1).T)
+    losses = np.concatenate(loss_parts, axis=1)
     return losses[:, np.isfinite(losses).all(axis=0)]
 
 
@@ -392,37 +400,47 @@ def probe_centering(pred: Any, gt: Any) -> Centering:
         explain half of the truth's spread. The last one excludes predictions of an untrained model.
         Samples with NaN are left out.
     """
-    first, second = finite_pairs(pred, gt)
-    if first.ndim != 3:
-        msg = f"pred and gt are (samples, joints, 3); found {list(first.shape)}"
+    predicted, actual = finite_pairs(pred, gt)
+    if predicted.ndim != 3:
+        msg = f"pred and gt are (samples, joints, 3); found {list(predicted.shape)}"
         raise UsageError(msg)
-    count = len(first)
-    why = "" if count >= LEAST_SAMPLES else f"only {count} samples"
-    why = why or ("" if _varies(first) else "predictions are all the same")
-    spread = second - second.mean(axis=1, keepdims=True)
+    count = len(predicted)
+    reason = "" if count >= LEAST_SAMPLES else f"only {count} samples"
+    reason = reason or ("" if _varies(predicted) else "predictions are all the same")
+    spread = actual - actual.mean(axis=1, keepdims=True)
     size = float(np.median(np.sqrt((spread**2).sum(axis=2).mean(axis=1)))) if count else 0.0
-    if why := why or ("" if size else "the truth is a point"):
+    if reason := reason or ("" if size else "the truth is a point"):
         return Centering(
-            pred="", gt="", offset=_NAN, samples=count, verdict=f"Cannot tell: {why}.", sure=False
+            pred="",
+            gt="",
+            offset=_NAN,
+            samples=count,
+            verdict=f"Cannot tell: {reason}.",
+            sure=False,
         )
-    moved = first.mean(axis=1) - second.mean(axis=1)
-    offset = float(np.median(np.linalg.norm(moved, axis=1))) / size
-    error, rest, whole = (
+    displacement = predicted.mean(axis=1) - actual.mean(axis=1)
+    offset = float(np.median(np.linalg.norm(displacement, axis=1))) / size
+    error, moved_error, truth_spread = (
         np.sqrt((values**2).sum(axis=2).mean())
-        for values in (first - second, first - second - moved[:, None], spread)
+        for values in (predicted - actual, predicted - actual - displacement[:, None], spread)
     )
-    on = _centre(first, size)
-    truth = _centre(second, size)
+    on = _centre(predicted, size)
+    truth = _centre(actual, size)
     # If both are centred, different centres count however near they are.
     near = offset <= 0.5 and not (on and truth)
-    ok = on == truth or near or rest >= error / 2 or rest >= whole * np.sqrt(0.5)
+    ok = (
+        on == truth
+        or near
+        or moved_error >= error / 2
+        or moved_error >= truth_spread * np.sqrt(0.5)
+    )
     centres = f"the truth is centred on {truth or 'nothing'}, the predictions on {on or 'nothing'}"
     verdict = (
         f"No sign of two centres: "
         f"{centres}{'' if on == truth else ', and to move them would not mend them'}."
     )
     if not ok:
-        better = f"{error / max(rest, 1e-300):.3g} times better"
+        better = f"{error / max(moved_error, 1e-300):.3g} times better"
         verdict = (
             f"T{centres[1:]}: they lie {offset:.3g} sizes apart and would fit {better} in "
             f"one place."
@@ -459,27 +477,29 @@ def probe_units(pred: Any, gt: Any) -> Units:
         differ by the factor of two units, to 10 %; for 1000 the tolerance grows as the correlation
         falls. Samples with NaN are left out; values without spread are inconclusive.
     """
-    first, second = finite_pairs(pred, gt)
-    count = len(first)
+    predicted, actual = finite_pairs(pred, gt)
+    count = len(predicted)
     if count < LEAST_SAMPLES:
         few = f"Cannot tell: only {count} samples."
         return Units(ratio=_NAN, correlation=_NAN, samples=count, verdict=few, sure=False)
-    axis = 1 if first.ndim == 3 else 0
-    first, second = (values - values.mean(axis=axis, keepdims=True) for values in (first, second))
-    of_pred, of_gt = (float(np.sqrt((values**2).mean())) for values in (first, second))
-    if not of_pred or not of_gt or not _varies(first):
+    axis = 1 if predicted.ndim == 3 else 0
+    predicted, actual = (
+        values - values.mean(axis=axis, keepdims=True) for values in (predicted, actual)
+    )
+    of_pred, of_gt = (float(np.sqrt((values**2).mean())) for values in (predicted, actual))
+    if not of_pred or not of_gt or not _varies(predicted):
         flat = "Cannot tell: the values have no spread."
         return Units(ratio=_NAN, correlation=_NAN, samples=count, verdict=flat, sure=False)
     ratio = of_pred / of_gt
-    correlation = float((first / of_pred * (second / of_gt)).mean())
+    correlation = float((predicted / of_pred * (actual / of_gt)).mean())
     factor = max(ratio, 1 / ratio)
     # Prediction errors widen the ratio; smaller factors have other explanations.
-    wide = 1.1 / max(correlation, 0.7)
-    slack = {words: wide if number == _MILLI else 1.1 for words, number in _UNITS.items()}
+    tolerance = 1.1 / max(correlation, 0.7)
+    tolerances = {words: tolerance if number == _MILLI else 1.1 for words, number in _UNITS.items()}
     near = [
         words
         for words, number in _UNITS.items()
-        if 1 / slack[words] <= factor / number <= slack[words]
+        if 1 / tolerances[words] <= factor / number <= tolerances[words]
     ]
     ok = not near or correlation < 0.7
     verdict = (

@@ -120,14 +120,14 @@ class Budget:
     def serve(self, epoch: int, count: int) -> None:
         """Count samples that were served."""
         if count:
-            with self._locked() as now:
-                _served(now, epoch, count)
+            with self._locked() as counters:
+                _served(counters, epoch, count)
 
     def replace(self, count: int) -> None:
         """Count substitutes for samples that are known to be invalid; they are not failures."""
         if count:
-            with self._locked() as now:
-                now["counts"][0, _reason_slot(now, INVALID)] += count
+            with self._locked() as counters:
+                counters["counts"][0, _reason_slot(counters, INVALID)] += count
 
     def fail(self, failure: SampleFailure, before: int, items: int) -> str | None:
         """Count a failure.
@@ -140,23 +140,23 @@ class Budget:
         Returns:
             Why the run must stop; None if it may go on.
         """
-        with self._locked() as now:
-            _served(now, failure.epoch, before)
-            slot = _reason_slot(now, failure.reason)
-            place = int(now["failed"][0])
+        with self._locked() as counters:
+            _served(counters, failure.epoch, before)
+            slot = _reason_slot(counters, failure.reason)
+            place = int(counters["failed"][0])
             if place < _MOST_FAILURES:
-                now["listed"][0, place] = failure.epoch, failure.item, failure.tried, slot
-            now["counts"][0, slot] += 1
-            now["failed"] += 1
-            now["run"] += 1
-            return self._exceeded(now, items)
+                counters["listed"][0, place] = failure.epoch, failure.item, failure.tried, slot
+            counters["counts"][0, slot] += 1
+            counters["failed"] += 1
+            counters["run"] += 1
+            return self._exceeded(counters, items)
 
-    def _exceeded(self, now: Any, items: int) -> str | None:
-        failed, served, run = (int(now[name][0]) for name in ("failed", "served", "run"))
+    def _exceeded(self, counters: Any, items: int) -> str | None:
+        failed, served, run = (int(counters[name][0]) for name in ("failed", "served", "run"))
         if run >= self.run:
             return f"{run} samples failed in a row; allowed are fewer than {self.run}"
         if failed > math.ceil(self.share * max(served + failed, min(items, _JUDGED_FROM))):
-            epoch = int(now["epoch"][0])
+            epoch = int(counters["epoch"][0])
             return (
                 f"{failed} of {served + failed:,} samples failed in epoch {epoch}; allowed are "
                 f"{self.share:.3g} of them"
@@ -181,9 +181,9 @@ class Budget:
 
         At most 31 reasons are kept apart; the others share one entry.
         """
-        with self._locked() as now:
-            texts = now["reasons"][0].tolist()
-            counts = now["counts"][0].tolist()
+        with self._locked() as counters:
+            texts = counters["reasons"][0].tolist()
+            counts = counters["counts"][0].tolist()
         return {
             text.decode("utf-8", "replace"): count
             for text, count in zip(texts, counts, strict=True)
@@ -193,9 +193,11 @@ class Budget:
     @property
     def failures(self) -> list[SampleFailure]:
         """The first 1,000 failures of the newest epoch, in order of occurrence."""
-        with self._locked() as now:
-            listed = now["listed"][0, : min(int(now["failed"][0]), _MOST_FAILURES)].tolist()
-            texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
+        with self._locked() as counters:
+            listed = counters["listed"][
+                0, : min(int(counters["failed"][0]), _MOST_FAILURES)
+            ].tolist()
+            texts = [text.decode("utf-8", "replace") for text in counters["reasons"][0].tolist()]
         return [
             SampleFailure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed
         ]
@@ -224,15 +226,15 @@ def _zeroed_file() -> int:
     return file
 
 
-def _served(now: Any, epoch: int, count: int) -> None:
-    if epoch > now["epoch"][0]:
-        now["epoch"], now["served"], now["failed"] = epoch, 0, 0
+def _served(counters: Any, epoch: int, count: int) -> None:
+    if epoch > counters["epoch"][0]:
+        counters["epoch"], counters["served"], counters["failed"] = epoch, 0, 0
     if count:
-        now["served"] += count
-        now["run"] = 0
+        counters["served"] += count
+        counters["run"] = 0
 
 
-def _reason_slot(now: Any, reason: str) -> int:
+def _reason_slot(counters: Any, reason: str) -> int:
     """Return the slot that counts a reason; the last slot counts all reasons that have none."""
     text = (
         reason.encode("utf-8", "replace")[:_REASON_CHARS]
@@ -241,7 +243,7 @@ def _reason_slot(now: Any, reason: str) -> int:
         .encode()
         or b"no reason"
     )
-    texts = now["reasons"][0]
+    texts = counters["reasons"][0]
     for slot in range(_MOST_REASONS - 1):
         if texts[slot] in (text, b""):
             texts[slot] = text
@@ -318,8 +320,8 @@ class Items:
             raise UsageError(msg)
         skips = policy == "skip" and samples < len(usable) and windows is None
         self._gaps = _gaps(usable) if skips else None
-        whole = len(usable) if windows is None else len(windows)
-        self._length = self._count if policy == "skip" else whole
+        full_length = len(usable) if windows is None else len(windows)
+        self._length = self._count if policy == "skip" else full_length
         self._perfect = samples == len(usable)
 
     def __len__(self) -> int:
@@ -340,8 +342,8 @@ class Items:
         if self._windows is None:
             msg = "items are whole samples"
             raise UsageError(msg)
-        episodes, at = self._windows.locate(items)
-        return at, self._windows.lengths(episodes)
+        episodes, step_numbers = self._windows.locate(items)
+        return step_numbers, self._windows.lengths(episodes)
 
     def unusable(self, items: Array) -> Array:
         """Return the positions in `items` whose sample must not be served."""
@@ -351,13 +353,13 @@ class Items:
 
     def substituted(self, items: Array, epochs: Array | int) -> Array:
         """Return the items served in place of `items`, in one epoch or in one epoch per item."""
-        wrong = self.unusable(items)
-        if wrong.size:
-            of = np.broadcast_to(epochs, items.shape)[wrong].tolist()
+        unusable_positions = self.unusable(items)
+        if unusable_positions.size:
+            item_epochs = np.broadcast_to(epochs, items.shape)[unusable_positions].tolist()
             items = items.copy()
-            items[wrong] = [
-                next(self.candidates(*wanted))
-                for wanted in zip(items[wrong].tolist(), of, strict=True)
+            items[unusable_positions] = [
+                next(self.candidates(*item_epoch))
+                for item_epoch in zip(items[unusable_positions].tolist(), item_epochs, strict=True)
             ]
         return items
 
@@ -446,7 +448,12 @@ class Attempts:
                 self._fail(SampleFailure(epoch, item, candidate, _reason(error)), before, name)
                 before = 0
                 samples.append(
-                    self._next(epoch, item, lambda *which, place=place: make(place, *which), name)
+                    self._next(
+                        epoch,
+                        item,
+                        lambda *attempt_arguments, place=place: make(place, *attempt_arguments),
+                        name,
+                    )
                 )
         self._budget.serve(int(epochs.max(initial=0)), before)
         return samples
@@ -459,9 +466,9 @@ class Attempts:
             islice(self.items.candidates(item, epoch), self._budget.run)
         ):
             # Attempt 0 repeats the candidate that `served` tried
-            again = candidate in tried or attempt == 0
+            already_tried = candidate in tried or attempt == 0
             tried.add(candidate)
-            if again:
+            if already_tried:
                 continue
             try:
                 sample = make(candidate, attempt)
@@ -477,9 +484,9 @@ class Attempts:
         raise BudgetExceededError(msg)
 
     def _fail(self, failure: SampleFailure, before: int, name: Callable[[int], str]) -> None:
-        why = self._budget.fail(failure, before, len(self.items))
-        if why is not None:
-            msg = f"{why}. {self._listed(name)}"
+        reason = self._budget.fail(failure, before, len(self.items))
+        if reason is not None:
+            msg = f"{reason}. {self._listed(name)}"
             raise BudgetExceededError(msg)
 
     def _listed(self, name: Callable[[int], str]) -> str:
@@ -488,9 +495,11 @@ class Attempts:
             by_reason.setdefault(failure.reason, []).append(failure.tried)
         parts = []
         for reason, tried in by_reason.items():
-            found = list(dict.fromkeys(tried))
-            more = f", … {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            parts.append(f"{reason} ({len(tried)}): {', '.join(map(name, found[:_SHOWN]))}{more}")
+            distinct = list(dict.fromkeys(tried))
+            more_text = f", … {len(distinct) - _SHOWN} more" if len(distinct) > _SHOWN else ""
+            parts.append(
+                f"{reason} ({len(tried)}): {', '.join(map(name, distinct[:_SHOWN]))}{more_text}"
+            )
         return "; ".join(parts)
 
 
@@ -500,8 +509,8 @@ def _gaps(usable: Array) -> Array:
     Few samples are unusable, so this is shorter than a list of the usable ones.
     """
     parts = [
-        first + np.flatnonzero(~usable[first : first + _PART])
-        for first in range(0, len(usable), _PART)
+        offset + np.flatnonzero(~usable[offset : offset + _PART])
+        for offset in range(0, len(usable), _PART)
     ]
     left_out = np.concatenate(parts)
     gaps: Array = left_out - np.arange(len(left_out))
@@ -525,14 +534,14 @@ def check_catch(catch: Any) -> tuple[type[Exception], ...]:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             msg = f"catch: {kind!r} is no class of exceptions"
             raise UsageError(msg)
-        held = [
+        hidden = [
             never.__name__
             for never in _NEVER_CAUGHT
             if issubclass(never, kind) or issubclass(kind, never)
         ]
-        if held:
+        if hidden:
             msg = (
-                f"catch: {kind.__name__} would hide {', '.join(held)}; name the exceptions that "
+                f"catch: {kind.__name__} would hide {', '.join(hidden)}; name the exceptions that "
                 f"a bad sample raises"
             )
             raise UsageError(msg)
@@ -540,10 +549,10 @@ def check_catch(catch: Any) -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     if type(error) is InvalidSample:
-        return said or "invalid"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return message or "invalid"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def takes_random(transform: Callable[..., Any]) -> bool:

@@ -79,13 +79,13 @@ def refuse_second_sharding(world_size: int) -> None:
 
 def set_dataset_epoch(dataset: Any, epoch: int) -> None:
     """Set the epoch of a dataset that has one, also inside a `Subset` or `ConcatDataset`."""
-    if callable(tell := getattr(dataset, "set_epoch", None)):
-        tell(epoch)
+    if callable(set_epoch := getattr(dataset, "set_epoch", None)):
+        set_epoch(epoch)
     elif isinstance(dataset, Subset):
         set_dataset_epoch(dataset.dataset, epoch)
     elif isinstance(dataset, ConcatDataset):
-        for one in dataset.datasets:
-            set_dataset_epoch(one, epoch)
+        for part in dataset.datasets:
+            set_dataset_epoch(part, epoch)
 
 
 class SharedEpoch:
@@ -249,7 +249,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         return len(self.order) % self.global_batch if self.drop_last else 0
 
     def __repr__(self) -> str:
-        last = (
+        remainder = (
             f"{self.dropped} left out"
             if self.drop_last
             else f"{self.repeated} repeated in the last"
@@ -257,12 +257,14 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         return (
             f"<Sampler {len(self.order):,} samples, {len(self):,} batches of {self.batch_size} on "
             f"each of "
-            f"{self.world_size} ranks, {last}>"
+            f"{self.world_size} ranks, {remainder}>"
         )
 
     def _left(self, consumed: int) -> int:
-        left = len(self.order) - consumed
-        return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
+        remaining = len(self.order) - consumed
+        return (
+            remaining // self.global_batch if self.drop_last else -(-remaining // self.global_batch)
+        )
 
     # --------------------------------------------------------------------------------------- epochs
 
@@ -281,13 +283,17 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
         For loaders that take batches ahead of the loop.
         """
-        of = self._pass
-        of.followed = True
-        return lambda: self._continue_pass(of)
+        epoch_pass = self._pass
+        epoch_pass.followed = True
+        return lambda: self._continue_pass(epoch_pass)
 
-    def _continue_pass(self, of: _EpochPass) -> None:
+    def _continue_pass(self, epoch_pass: _EpochPass) -> None:
         """Undo a `set_epoch` to this pass's own epoch when the loop takes more of its batches."""
-        if of is self._pass and self._next is not None and self._next.epoch == of.epoch:
+        if (
+            epoch_pass is self._pass
+            and self._next is not None
+            and self._next.epoch == epoch_pass.epoch
+        ):
             self._next = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -318,29 +324,33 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass over the batches of this rank."""
         refuse_second_sharding(self.world_size)
-        last = self._next or self._pass
+        previous = self._next or self._pass
         # A DataLoader with workers calls iter() twice before it takes a batch, so a pass that
         # handed out nothing starts over.
         self._begin(
-            _EpochPass(last.epoch + 1, 0) if last.batches else _EpochPass(last.epoch, last.start)
+            _EpochPass(previous.epoch + 1, 0)
+            if previous.batches
+            else _EpochPass(previous.epoch, previous.start)
         )
         return self._batches(self._pass)
 
-    def _batches(self, of: _EpochPass) -> Iterator[list[int]]:
+    def _batches(self, epoch_pass: _EpochPass) -> Iterator[list[int]]:
         size = self.batch_size
         rank = self.rank
-        whole = self.global_batch
-        left = self._left(of.start)
+        global_batch = self.global_batch
+        batches_left = self._left(epoch_pass.start)
         step = max(1, _POSITIONS_AT_ONCE // size)
-        for first in range(0, left, step):
-            numbers = np.arange(first, min(first + step, left))
-            positions = of.start + numbers[:, None] * whole + (rank * size + np.arange(size))
-            items = self.order.items(of.epoch, positions.reshape(-1) % len(self.order))
-            indices = pack(of.epoch, items) if self._packed else items
+        for first in range(0, batches_left, step):
+            numbers = np.arange(first, min(first + step, batches_left))
+            positions = (
+                epoch_pass.start + numbers[:, None] * global_batch + (rank * size + np.arange(size))
+            )
+            items = self.order.items(epoch_pass.epoch, positions.reshape(-1) % len(self.order))
+            indices = pack(epoch_pass.epoch, items) if self._packed else items
             for batch in indices.reshape(-1, size).tolist():
-                of.batches += 1
-                if not of.followed:
-                    self._continue_pass(of)
+                epoch_pass.batches += 1
+                if not epoch_pass.followed:
+                    self._continue_pass(epoch_pass)
                 yield batch
 
     @property
@@ -366,21 +376,25 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         Raises:
             UsageError: `batches` is more than were handed out.
         """
-        now = self._next or self._pass
+        current_pass = self._next or self._pass
         # The epoch was set again while workers were ahead of the loop.
-        if batches and now.epoch == self._pass.epoch:
-            now = self._pass
-        had = now.batches if batches is None else whole_number("batches", batches, 0, now.batches)
-        consumed = now.start + had * self.global_batch
+        if batches and current_pass.epoch == self._pass.epoch:
+            current_pass = self._pass
+        received = (
+            current_pass.batches
+            if batches is None
+            else whole_number("batches", batches, 0, current_pass.batches)
+        )
+        consumed = current_pass.start + received * self.global_batch
         ended = self._left(consumed) <= 0
-        where = (
-            {"epoch": now.epoch + 1, "consumed": 0}
+        position = (
+            {"epoch": current_pass.epoch + 1, "consumed": 0}
             if ended
-            else {"epoch": now.epoch, "consumed": consumed}
+            else {"epoch": current_pass.epoch, "consumed": consumed}
         )
         return {
             "version": VERSION,
-            **where,
+            **position,
             "seed": self.order.seed,
             "fingerprint": self.fingerprint,
         }
@@ -421,18 +435,18 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             _EpochPass(epoch, consumed) if self._left(consumed) > 0 else _EpochPass(epoch + 1, 0)
         )
 
-    def _check_fingerprint(self, theirs: Any) -> None:
-        ours = self.fingerprint
-        if theirs == ours:
+    def _check_fingerprint(self, saved: Any) -> None:
+        own = self.fingerprint
+        if saved == own:
             return
-        data = str(theirs).partition("-")[0] != ours.partition("-")[0]
-        what = (
+        data = str(saved).partition("-")[0] != own.partition("-")[0]
+        difference = (
             "another cache, other windows or another policy for invalid samples"
             if data
             else "another order: shuffle, block, pool, weights or samples differ"
         )
         msg = (
-            f"a state of {what} ({theirs}; here it is {ours}). Open what the state was saved "
+            f"a state of {difference} ({saved}; here it is {own}). Open what the state was saved "
             f"with, or begin anew."
         )
         raise UsageError(msg)
@@ -458,8 +472,8 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
 
     def _one_by_one(self, batches: Iterator[list[int]]) -> Iterator[int]:
         for batch in batches:
-            for given, index in enumerate(batch, 1):
-                self._given = given % len(batch)
+            for yielded, index in enumerate(batch, 1):
+                self._given = yielded % len(batch)
                 yield index
 
     def set_epoch(self, epoch: int) -> None:
@@ -509,5 +523,5 @@ def _shards(dataset: Any) -> Array:
             f"block"
         )
         raise UsageError(msg)
-    found: Array = starts()
-    return found
+    shard_starts: Array = starts()
+    return shard_starts

@@ -39,15 +39,15 @@ def named_values(sample: Any, whole: Collection[str] = ()) -> NamedValues:
         ``None`` is left out. Arrays are little-endian and C-contiguous; bfloat16 becomes float32.
     """
     top = _items(sample)
-    found: NamedValues = {}
+    values: NamedValues = {}
     for name, value in [("0", sample)] if top is None else top:
         for full, part in _named(name, value, whole, 0):
-            if full in found:
+            if full in values:
                 msg = f"{full}: two values have this name"
                 raise RefusedError(msg)
             _check_text(full, part)
-            found[full] = part
-    return found
+            values[full] = part
+    return values
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -59,8 +59,8 @@ def _check_text(name: str, value: Any) -> None:
         elif not isinstance(value, np.ndarray):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        shown = name.encode("utf-8", "backslashreplace").decode()
-        msg = f"{shown}: text that is no UTF-8 (half of a surrogate pair)"
+        escaped_name = name.encode("utf-8", "backslashreplace").decode()
+        msg = f"{escaped_name}: text that is no UTF-8 (half of a surrogate pair)"
         raise RefusedError(msg) from error
 
 
@@ -81,7 +81,9 @@ def _key(key: Any) -> str:
     raise RefusedError(msg)
 
 
-def _named(name: str, value: Any, whole: Collection[str], depth: int) -> Iterator[tuple[str, Any]]:
+def _named(
+    name: str, value: Any, whole_names: Collection[str], depth: int
+) -> Iterator[tuple[str, Any]]:
     if value is None:
         return
     if depth > _DEPTH:
@@ -89,12 +91,12 @@ def _named(name: str, value: Any, whole: Collection[str], depth: int) -> Iterato
         raise RefusedError(msg)
     if isinstance(value, list | tuple | Mapping):
         plain = _plain(value, depth)
-        if plain is not None and (name in whole or not isinstance(value, Mapping)):
-            array = None if name in whole else _numbers(plain)
+        if plain is not None and (name in whole_names or not isinstance(value, Mapping)):
+            array = None if name in whole_names else _numbers(plain)
             yield name, plain if array is None else array
             return
         for key, item in _items(value) or []:
-            yield from _named(f"{name}/{key}", item, whole, depth + 1)
+            yield from _named(f"{name}/{key}", item, whole_names, depth + 1)
         return
     yield name, _value(name, value)
 
@@ -261,20 +263,22 @@ def samples_of(
     } - fields.keys()
     for name in [name for name in parts if name in inner and _is_rows(parts[name])]:
         parts |= _columns_of_rows(parts.pop(name), fields, f"{name}/")
-    beside = {name + end for name in parts for end in _COMPANION_SUFFIXES} - fields.keys()
-    others = {
-        name: value for name, value in parts.items() if name in beside and _length(value) >= 0
+    companion_names = {name + end for name in parts for end in _COMPANION_SUFFIXES} - fields.keys()
+    companions = {
+        name: value
+        for name, value in parts.items()
+        if name in companion_names and _length(value) >= 0
     }
     columns: dict[str, list[Any]] = {}
-    for name, field in _present_fields(parts, fields, beside, rest=rest).items():
-        if (column := _column(name, parts[name], others, keep=field in steps)) is not None:
+    for name, field in _present_fields(parts, fields, companion_names, rest=rest).items():
+        if (column := _column(name, parts[name], companions, keep=field in steps)) is not None:
             columns[field] = column
     lengths = {field: len(column) for field, column in columns.items()}
     if len(set(lengths.values())) > 1:
         words = ", ".join(f"{field} {count}" for field, count in lengths.items())
         msg = f"the fields of a batch have one entry per sample; found {words}"
         raise RefusedError(msg)
-    count = next(iter(lengths.values()), _count(parts, beside))
+    count = next(iter(lengths.values()), _count(parts, companion_names))
     return [{field: c[i] for field, c in columns.items() if c[i] is not None} for i in range(count)]
 
 
@@ -340,24 +344,31 @@ def _parent_names(name: str) -> Iterator[str]:
 
 
 def _flat(
-    batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ()
+    batch: Mapping[Any, Any], head: str = "", whole_names: Collection[str] = ()
 ) -> Iterator[tuple[str, Any]]:
     for key, value in batch.items():
         name = f"{head}{key}"
-        if isinstance(value, Mapping) and name not in whole:
-            yield from _flat(value, f"{name}/", whole)
+        if isinstance(value, Mapping) and name not in whole_names:
+            yield from _flat(value, f"{name}/", whole_names)
         elif value is not None:
             yield name, value
 
 
 def _present_fields(
-    parts: Mapping[str, Any], fields: Mapping[str, str], beside: Collection[str], *, rest: bool
+    parts: Mapping[str, Any],
+    fields: Mapping[str, str],
+    companion_names: Collection[str],
+    *,
+    rest: bool,
 ) -> dict[str, str]:
     """Return the fields that are in the batch, by their names there."""
-    names = {name if name in parts or not other else other: name for name, other in fields.items()}
-    found = {name: field for name, field in names.items() if name in parts}
-    return found | {
-        name: name for name in parts if rest and name not in found and name not in beside
+    names = {
+        name if name in parts or not batch_name else batch_name: name
+        for name, batch_name in fields.items()
+    }
+    present = {name: field for name, field in names.items() if name in parts}
+    return present | {
+        name: name for name in parts if rest and name not in present and name not in companion_names
     }
 
 
@@ -368,10 +379,13 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, list | tuple) else -1
 
 
-def _count(parts: Mapping[str, Any], beside: Collection[str]) -> int:
+def _count(parts: Mapping[str, Any], companion_names: Collection[str]) -> int:
     """Return the number of samples if no field tells it."""
     for name, value in parts.items():
-        if name not in beside and (length := _length(parts.get(f"{name}_offset", value))) >= 0:
+        if (
+            name not in companion_names
+            and (length := _length(parts.get(f"{name}_offset", value))) >= 0
+        ):
             return length
     return 0
 
@@ -406,8 +420,8 @@ def _column(name: str, value: Any, parts: Mapping[str, Any], *, keep: bool) -> l
             msg = f"{name}_is_present has {len(present)} entries, {name} {len(column)} samples"
             raise RefusedError(msg)
         return [
-            item if there is None or np.all(there) else None
-            for item, there in zip(column, present, strict=True)
+            item if is_present is None or np.all(is_present) else None
+            for item, is_present in zip(column, present, strict=True)
         ]
     return column
 
@@ -462,10 +476,10 @@ def _mask_rows(name: str, column: list[Any], marks: list[Any], *, real: bool) ->
         return column
     shapes = [np.shape(item)[:1] for item in column]
     if shapes != [np.shape(mark) for mark in marks]:
-        found = ", ".join(str(list(np.shape(mark))) for mark in marks[:3])
+        mark_shapes = ", ".join(str(list(np.shape(mark))) for mark in marks[:3])
         msg = (
             f"{name} marks the rows of each sample; for shapes {[*map(list, shapes[:3])]} it has "
-            f"{found}"
+            f"{mark_shapes}"
         )
         raise RefusedError(msg)
     return [

@@ -81,8 +81,8 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
     @property
     def fingerprint(self) -> str:
         """Digest of what each index means: the dataset's own, known validity, policy and seed."""
-        known = digest_bytes(np.packbits(self.known).tobytes())
-        return digest_value([fingerprint_of(self._dataset), known, self._policy, self._seed])
+        known_digest = digest_bytes(np.packbits(self.known).tobytes())
+        return digest_value([fingerprint_of(self._dataset), known_digest, self._policy, self._seed])
 
     @property
     def epoch(self) -> int:
@@ -126,8 +126,8 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             BudgetExceededError: too many samples failed.
         """
         epochs, items = self._checked(indices)
-        first = self._first_candidates(epochs, items)
-        batch = self._fetch_batch(epochs, first)
+        candidates = self._first_candidates(epochs, items)
+        batch = self._fetch_batch(epochs, candidates)
         if batch is not None and self._is_valid is None:
             self.budget.serve(int(epochs.max(initial=0)), len(items))
             return batch
@@ -144,32 +144,34 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
                 raise InvalidSample(msg)
             return sample
 
-        return self._attempts.served(epochs, items, first, make, self.key)
+        return self._attempts.served(epochs, items, candidates, make, self.key)
 
     def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         return items_of(indices, self.epoch, len(self))
 
     def _first_candidates(self, epochs: Array, items: Array) -> Array:
         if self._policy == "raise":
-            wrong = self._items.unusable(items)
-            if wrong.size:
+            invalid_positions = self._items.unusable(items)
+            if invalid_positions.size:
                 msg = (
-                    f"item {items[wrong[0]]}, {self.key(int(items[wrong[0]]))}, is known to be "
+                    f"item {items[invalid_positions[0]]}, {self.key(int(items[invalid_positions[0]]))}, is known to be "
                     f"invalid"
                 )
                 raise UsageError(msg)
             return items
-        first = self._items.substituted(items, epochs)
-        if first is not items:
-            self.budget.replace(int(np.count_nonzero(first != items)))
-        return first
+        candidates = self._items.substituted(items, epochs)
+        if candidates is not items:
+            self.budget.replace(int(np.count_nonzero(candidates != items)))
+        return candidates
 
     def _dataset_indices(self, epochs: Array, items: Array) -> list[int]:
         """Return the wrapped dataset's indices, with the epoch if that dataset decodes it."""
         numbers: list[int] = self._items.samples(items).tolist()
         if not getattr(self._dataset, "decodes_epoch", False):
             return numbers
-        return [int(pack(of, np.array(n))) for of, n in zip(epochs.tolist(), numbers, strict=True)]
+        return [
+            int(pack(epoch, np.array(n))) for epoch, n in zip(epochs.tolist(), numbers, strict=True)
+        ]
 
     def _fetch_batch(self, epochs: Array, items: Array) -> Any:
         """Return a batch from ``__getitems__``; None without one or if a sample failed."""
@@ -196,14 +198,14 @@ def _valid_mask(
     if valid is None:
         return np.ones(count, bool)
     if not isinstance(valid, str | Path):
-        known = np.asarray(valid)
-        if known.dtype != bool or known.shape != (count,):
+        mask = np.asarray(valid)
+        if mask.dtype != bool or mask.shape != (count,):
             msg = (
-                f"valid: {known.dtype} {known.shape}; needed is one bool for each of the {count} "
+                f"valid: {mask.dtype} {mask.shape}; needed is one bool for each of the {count} "
                 f"samples"
             )
             raise UsageError(msg)
-        return known
+        return mask
     path = Path(valid) / "valid.json" if Path(valid).is_dir() else Path(valid)
     excluded = _excluded_keys(path, count)
     if keys is None:
@@ -213,8 +215,8 @@ def _valid_mask(
     if len(named) != count:
         msg = f"{len(named)} keys for {count} samples"
         raise UsageError(msg)
-    known = np.array([key not in excluded for key in named], dtype=bool)
-    if excluded and known.all():
+    mask = np.array([key not in excluded for key in named], dtype=bool)
+    if excluded and mask.all():
         msg = (
             f"{path}: none of its {len(excluded)} excluded samples is in this dataset; they are "
             f"named like "
@@ -222,17 +224,17 @@ def _valid_mask(
             f"valid= out"
         )
         raise UsageError(msg)
-    return known
+    return mask
 
 
 def _excluded_keys(path: Path, count: int) -> dict[str, Any]:
     try:
-        said = read_json(path, VALID_BYTES + VALID_BYTES_EACH * count, VALUES + 32 * count)
+        document = read_json(path, VALID_BYTES + VALID_BYTES_EACH * count, VALUES + 32 * count)
     except (OSError, ValueError) as error:
         msg = f"{path}: cannot be read: {error}"
         raise UsageError(msg) from error
-    excluded = said.get("excluded") if isinstance(said, dict) else None
-    if not isinstance(excluded, dict) or said.get("format") != "datacheck.valid/1":
+    excluded = document.get("excluded") if isinstance(document, dict) else None
+    if not isinstance(excluded, dict) or document.get("format") != "datacheck.valid/1":
         msg = f"{path}: no valid.json of a scan"
         raise UsageError(msg)
     return excluded

@@ -22,12 +22,12 @@ from datacheck.transforms.custom import Custom
 @cache
 def transforms() -> dict[str, type[Transform]]:
     """Return every transform by name, built-in and from plug-ins."""
-    found = [
+    classes = [
         t
         for t in discover("datacheck.transforms", type)
         if issubclass(t, Transform) and not inspect.isabstract(t) and t is not Custom
     ]
-    return {t.name: t for t in sorted(found, key=lambda t: t.name)}
+    return {t.name: t for t in sorted(classes, key=lambda t: t.name)}
 
 
 def parse_step(entry: object) -> tuple[type[Transform], dict[str, Any]]:
@@ -73,8 +73,10 @@ def step(entry: object) -> Transform:
     try:
         return kind.model_validate(options)
     except ValidationError as error:
-        said = [": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors()]
-        msg = f"{kind.name}: {'; '.join(said)}"
+        problems = [
+            ": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors()
+        ]
+        msg = f"{kind.name}: {'; '.join(problems)}"
         raise UsageError(msg) from error
 
 
@@ -93,13 +95,13 @@ def bind(
         UsageError: a step cannot process the fields before it.
     """
     bound: list[Transform] = []
-    now = dict(specs)
-    for one in steps:
-        there = one.without(absent)
-        if there is not None:
-            bound.append(there.bind(now))
-            now = bound[-1].derive(now)
-    return bound, now
+    current_specs = dict(specs)
+    for transform in steps:
+        reduced = transform.without(absent)
+        if reduced is not None:
+            bound.append(reduced.bind(current_specs))
+            current_specs = bound[-1].derive(current_specs)
+    return bound, current_specs
 
 
 def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Refusal]]:
@@ -111,21 +113,21 @@ def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Ref
     """
     blocks = [block]
     refused = []
-    for one in steps:
-        results = [one.apply(b) for b in blocks]
+    for transform in steps:
+        results = [transform.apply(b) for b in blocks]
         blocks = [b for made, _ in results for b in made]
-        refused += [r for _, some in results for r in some]
+        refused += [r for _, refusals in results for r in refusals]
     if steps:
         allowed = {
             n
-            for one in steps
-            if isinstance(one, Custom)
-            for n, spec in one.fields.items()
+            for transform in steps
+            if isinstance(transform, Custom)
+            for n, spec in transform.fields.items()
             if not spec.finite
         }
         results = [_finite(made, block, allowed) for made in blocks]
         blocks = [b for made, _ in results for b in made]
-        refused += [r for _, some in results for r in some]
+        refused += [r for _, refusals in results for r in refusals]
     return blocks, refused
 
 
@@ -137,8 +139,10 @@ def _finite(made: Block, source: Block, allowed: Collection[str]) -> Result:
     if not spoiled:
         return [made], []
     before = np.logical_or.reduce([_not_finite(column) for column in source.fields.values()])
-    known = {key for key, bad in zip(source.keys, before, strict=True) if bad}
-    new = np.logical_or.reduce([*spoiled.values()]) & [key not in known for key in made.keys]
+    already_broken = {key for key, bad in zip(source.keys, before, strict=True) if bad}
+    new = np.logical_or.reduce([*spoiled.values()]) & [
+        key not in already_broken for key in made.keys
+    ]
 
     def reason(i: int) -> str:
         name = next(name for name, bad in spoiled.items() if bad[i])

@@ -174,8 +174,8 @@ def with_entries(column: Column, first: int, stop: int, change: Callable[[Array]
     if values.ndim > 1 or column.lengths is None:
         part: Any = (..., slice(first, stop))
     else:
-        place = np.arange(len(values)) - np.repeat(column.starts, column.lengths)
-        part = (place >= first) & (place < stop)
+        positions = np.arange(len(values)) - np.repeat(column.starts, column.lengths)
+        part = (positions >= first) & (positions < stop)
     values[part] = change(values[part])
     return replace(column, values=values)
 
@@ -271,8 +271,8 @@ def choose_rows(
         for name in names:
             other = block.fields[name][i]
             if other.ndim == 0 or len(other) != len(values):
-                found = len(other) if other.ndim else "no"
-                msg = f"{name}: {found} rows where {points} has {len(values)}"
+                row_count = len(other) if other.ndim else "no"
+                msg = f"{name}: {row_count} rows where {points} has {len(values)}"
                 raise InvalidSample(msg)
         rows = choose(block.keys[i], values)
         return {name: block.fields[name][i][rows] for name in names}

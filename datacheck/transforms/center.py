@@ -44,8 +44,8 @@ class Center(Transform):
         """Return the specs with the centre in the attributes."""
         spec = self.numeric(specs, self.field, rank=2)
         for name in (self.field, *self.also):
-            last = self.numeric(specs, name).item[-1:]
-            if not last or last[0] < 3:
+            last_axis = self.numeric(specs, name).item[-1:]
+            if not last_axis or last_axis[0] < 3:
                 msg = f"center: {name} has no three columns x, y, z in its last axis"
                 raise UsageError(msg)
         return {**specs, self.field: replace(spec, attrs={**spec.attrs, "centered": self.at})}

@@ -49,22 +49,22 @@ def code_digests(module: str) -> dict[str, str]:
         itself counts through the versions of its steps. An import that does not resolve here (for
         another platform, or optional) is "absent".
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     own = module.partition(".")[0]
     home = _user_folder(module)
     waiting = [module]
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
-        if name in found or top == _OURS or top in sys.stdlib_module_names:
+        if name in digests or top == _OURS or top in sys.stdlib_module_names:
             continue
-        place = _module_file(name)
-        if place is not None and (top == own or place.is_relative_to(home)):
-            found[name] = digest_file(place)
-            waiting += _imported(name, place) if place.suffix == ".py" else ()
-        elif top != own and top not in found:
-            found[top] = _version(top)
-    return dict(sorted(found.items()))
+        path = _module_file(name)
+        if path is not None and (top == own or path.is_relative_to(home)):
+            digests[name] = digest_file(path)
+            waiting += _imported(name, path) if path.suffix == ".py" else ()
+        elif top != own and top not in digests:
+            digests[top] = _version(top)
+    return dict(sorted(digests.items()))
 
 
 def _user_folder(module: str) -> Path:
@@ -75,18 +75,18 @@ def _user_folder(module: str) -> Path:
     Raises:
         UsageError: the module has no file.
     """
-    place = _module_file(module)
-    if place is None:
+    path = _module_file(module)
+    if path is None:
         msg = (
             f"{module}: its source file is not found, so a cache made by it could not be told "
             f"from another"
         )
         raise UsageError(msg)
-    folder = place.parents[module.count(".") + (place.name == "__init__.py")]
+    folder = path.parents[module.count(".") + (path.name == "__init__.py")]
     installed = {
         Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")
     }
-    return place if folder in installed else folder
+    return path if folder in installed else folder
 
 
 def _module_file(name: str) -> Path | None:
@@ -113,14 +113,14 @@ def _spec(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _imported(name: str, place: Path) -> Iterator[str]:
+def _imported(name: str, path: Path) -> Iterator[str]:
     """Yield the modules in a file's import statements, and the packages above them."""
     try:
-        tree = ast.parse(place.read_bytes(), str(place))
+        tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
-        msg = f"{place}: is no Python ({error})"
+        msg = f"{path}: is no Python ({error})"
         raise UsageError(msg) from error
-    package = name if place.name == "__init__.py" else name.rpartition(".")[0]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -138,8 +138,8 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     if not node.level:
         return node.module or ""
     parts = package.split(".")
-    above = ".".join(parts[: len(parts) - node.level + 1])
-    return f"{above}.{node.module}" if node.module and above else node.module or above
+    parent = ".".join(parts[: len(parts) - node.level + 1])
+    return f"{parent}.{node.module}" if node.module and parent else node.module or parent
 
 
 def _parents(name: str) -> Iterator[str]:
@@ -160,8 +160,8 @@ def _version(top: str) -> str:
     names = sorted(_distributions().get(top, []))
     if names:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    place = _module_file(top)
-    return "absent" if place is None else digest_file(place)
+    path = _module_file(top)
+    return "absent" if path is None else digest_file(path)
 
 
 class Custom(Transform):
@@ -193,11 +193,11 @@ class Custom(Transform):
 
     @cached_property
     def _function(self) -> Callable[..., Any]:
-        found = resolve(self.use)
-        if not callable(found):
+        function = resolve(self.use)
+        if not callable(function):
             msg = f"{self.use} is not a function"
             raise UsageError(msg)
-        return found  # type: ignore[no-any-return]
+        return function  # type: ignore[no-any-return]
 
     @property
     def by_sample(self) -> bool:
@@ -207,9 +207,9 @@ class Custom(Transform):
     def identity(self) -> dict[str, Any]:
         """Return the function's module and qualified name, the digests of its code, the options."""
         function = inspect.unwrap(self._function)
-        place = [function.__module__, function.__qualname__]
+        qualified_name = [function.__module__, function.__qualname__]
         return {
-            "function": place,
+            "function": qualified_name,
             "source": code_digests(function.__module__),
             "options": self.options(),
         }
@@ -251,11 +251,11 @@ class Custom(Transform):
                     )
                     raise UsageError(msg)
             # Copies: a function may write into the same memory in each call.
-            given = {id(column) for column in block.fields.values()}
+            input_ids = {id(column) for column in block.fields.values()}
             new = {
                 n: replace(c, values=c.values.copy())
                 for n, c in made.fields.items()
-                if id(c) not in given
+                if id(c) not in input_ids
             }
             return [with_columns(made, new)], []
         return self._by_sample(block)
@@ -287,9 +287,9 @@ class Custom(Transform):
         except InvalidSample:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
             msg = (
-                f"{self.use}: {said} (at sample {key}). Mend the function, or let it raise "
+                f"{self.use}: {problem} (at sample {key}). Mend the function, or let it raise "
                 f"InvalidSample."
             )
             raise UsageError(msg) from error
@@ -315,8 +315,8 @@ class Custom(Transform):
         return np.array(array, array.dtype.newbyteorder("<"), order="C")
 
     def _takes_blocks(self) -> bool:
-        first = next(iter(inspect.signature(self._function).parameters), "")
-        return typing.get_type_hints(self._function).get(first) is Block
+        parameter = next(iter(inspect.signature(self._function).parameters), "")
+        return typing.get_type_hints(self._function).get(parameter) is Block
 
 
 def _declared(where: str, name: str, spec: FieldSpec) -> ArraySpec:

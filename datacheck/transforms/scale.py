@@ -93,8 +93,8 @@ class Scale(Transform):
     def _scaled(self, column: Column, factor: Fraction | float) -> Column:
         if self.columns is None:
             return replace(column, values=_multiply(column.values, factor))
-        first, stop = self.columns
-        return with_entries(column, first, stop, lambda values: _multiply(values, factor))
+        start, stop = self.columns
+        return with_entries(column, start, stop, lambda values: _multiply(values, factor))
 
 
 def ratio(old: str, new: str) -> Fraction | float:
@@ -117,7 +117,7 @@ def _multiply(values: Array, factor: Fraction | float) -> Array:
     # A float16 in millimetres may overflow to infinity; `run` then refuses the sample.
     with np.errstate(over="ignore"):
         wide = values.astype(np.float64)
-        over, under = (
+        numerator, denominator = (
             (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)
         )
-        return (wide * over / under).astype(values.dtype)
+        return (wide * numerator / denominator).astype(values.dtype)

@@ -160,8 +160,8 @@ class Tokenize(Transform):
             tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
         ids = tokens[: self.max_length]
         trained: Array = np.full(len(ids), not chat)
-        for first, stop in spans(ids, *self._markers) if chat else ():
-            trained[first:stop] = True
+        for start, stop in spans(ids, *self._markers) if chat else ():
+            trained[start:stop] = True
         if chat and not trained.any():
             msg = f"{self.field}: no token to train on among {len(ids)}"
             raise InvalidSample(msg)

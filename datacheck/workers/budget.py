@@ -41,11 +41,11 @@ LOST_S = 600.0  # seconds per worker lost to tries that hit a limit before first
 
 def usable_memory() -> int:
     """Return the bytes of memory this process may use: the machine's, or its cgroup's limit."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return found[0]
+        return limits[0]
     for line in groups:
         _, kinds, path = line.split(":", 2)
         root = Path("/sys/fs/cgroup")
@@ -54,13 +54,13 @@ def usable_memory() -> int:
             root, name = root / "memory", "memory.limit_in_bytes"
         if kinds and "memory" not in kinds.split(","):
             continue
-        place = root / path.lstrip("/")
-        found += [
+        group_folder = root / path.lstrip("/")
+        limits += [
             _number(folder / name)
-            for folder in (place, *place.parents)
+            for folder in (group_folder, *group_folder.parents)
             if folder.is_relative_to(root)
         ]
-    return min(size for size in found if size > 0)
+    return min(size for size in limits if size > 0)
 
 
 def _number(path: Path) -> int:
@@ -89,10 +89,10 @@ def check_machine() -> None:
 
     needed = _START_BYTES + FIRST.memory_b
     for kind, name in ((resource.RLIMIT_AS, "ulimit -v"), (resource.RLIMIT_DATA, "ulimit -d")):
-        _, most = resource.getrlimit(kind)
-        if most != resource.RLIM_INFINITY and most < needed:
+        _, limit = resource.getrlimit(kind)
+        if limit != resource.RLIM_INFINITY and limit < needed:
             msg = (
-                f"this process may take {most:,} bytes of memory ({name}); reading files needs "
+                f"this process may take {limit:,} bytes of memory ({name}); reading files needs "
                 f"{needed:,}. Raise the "
                 "limit, then run the same command again."
             )
@@ -201,14 +201,14 @@ class FailureHistory:
     def budget(self, item: Any) -> ItemBudget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = any(
+            often_failed = any(
                 self._alike[_failure_class(item, kind)] >= ALIKE
                 for kind in ("busy", "silent", "endless")
             )
-            late = self._lost_s <= 0
-        budget = BRIEF if slow or late else FIRST
+            time_lost = self._lost_s <= 0
+        budget = BRIEF if often_failed or time_lost else FIRST
         # With only much time lost, silence keeps its limit: waiting for a slow disk is no offence.
-        silence_s = BRIEF.silence_s if slow else FIRST.silence_s
+        silence_s = BRIEF.silence_s if often_failed else FIRST.silence_s
         return replace(budget, silence_s=silence_s, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
@@ -240,10 +240,10 @@ class FailureHistory:
             return "", ""
         key = less, self._same(item)
         with self._lock:
-            first, how, kind = self._ended.get(key, (None, "", ""))
-        if first is None or first["path"] == item["path"]:
+            first_item, how, kind = self._ended.get(key, (None, "", ""))
+        if first_item is None or first_item["path"] == item["path"]:
             return how, kind
-        return f"not read, as it is the same file as {first['path']}: {how}", kind
+        return f"not read, as it is the same file as {first_item['path']}: {how}", kind
 
     def refused(self, item: Any, kind: str) -> str:
         """Return why an item over its first budget gets no second try; "" if it gets one."""
@@ -284,8 +284,8 @@ def limited_time(seconds: float) -> Iterator[None]:
         Works only in the main thread, where Python handles signals, and only while SIGVTALRM has
         its default handler. Elsewhere the body runs without a limit.
     """
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGVTALRM) is not signal.SIG_DFL:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGVTALRM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGVTALRM, _end)

@@ -187,12 +187,12 @@ class Watchdog:
             raise OverdueError(msg, "endless")
         if sign != self._sign:
             self._since, self._sign, self._waited = time.monotonic(), sign, _waited(self._pid)
-        place, beats, nbytes = sign
+        item_index, beats, nbytes = sign
         limit = self._silence_s if beats else self._start_s
         if nbytes >= 0:
-            allowed = self._budget(self._items[clamp_place(place, len(self._items))])
+            allowed = self._budget(self._items[clamp_place(item_index, len(self._items))])
             limit = min(limit, allowed.silence_s)
-            self._check_processor(place, allowed.seconds(nbytes))
+            self._check_processor(item_index, allowed.seconds(nbytes))
         silent = time.monotonic() - self._since
         if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
             msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
@@ -202,10 +202,10 @@ class Watchdog:
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
-    def _check_processor(self, place: int, limit: float) -> None:
+    def _check_processor(self, item_index: int, limit: float) -> None:
         used = _processor_time(self._pid)
-        if place != self._at:
-            self._at, self._began = place, used
+        if item_index != self._at:
+            self._at, self._began = item_index, used
         if used - self._began > limit:
             msg = (
                 f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
@@ -408,8 +408,8 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
         pages = file.read().split()
     used = int(pages[0 if mapped else 5]) * resource.getpagesize()
     kind = resource.RLIMIT_AS if mapped else resource.RLIMIT_DATA
-    _, most = resource.getrlimit(kind)
-    limit = used + limit if most == resource.RLIM_INFINITY else min(used + limit, most)
+    _, hard_limit = resource.getrlimit(kind)
+    limit = used + limit if hard_limit == resource.RLIM_INFINITY else min(used + limit, hard_limit)
     resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _set_limits[:] = _memory_limits()
@@ -421,8 +421,10 @@ _set_limits: list[int] = []  # the memory limits that this process set itself
 def _memory_limits() -> list[int]:
     import resource  # noqa: PLC0415  as above
 
-    found = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return [sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in found]
+    soft_limits = (
+        resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+    )
+    return [sys.maxsize if limit == resource.RLIM_INFINITY else limit for limit in soft_limits]
 
 
 def _is_limited() -> bool:
@@ -430,7 +432,9 @@ def _is_limited() -> bool:
 
     If so, a failure says nothing about the file.
     """
-    return any(now < then for now, then in zip(_memory_limits(), _set_limits, strict=False))
+    return any(
+        current < earlier for current, earlier in zip(_memory_limits(), _set_limits, strict=False)
+    )
 
 
 def end_with_parent(parent: int = 0) -> None:
@@ -526,10 +530,15 @@ class Child:
                 | dict(program.environment)
             )
             environment.pop("PYTHONPATH", None)
-            said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
+            arguments = [
+                str(self._shared),
+                str(memory if program.limited else 0),
+                str(os.getpid()),
+                "",
+            ]
             if program.sandbox is not None and wanted():
-                said[-1] = program.sandbox.encoded()
-            self._process = None if self._over else self._spawn(said, environment)
+                arguments[-1] = program.sandbox.encoded()
+            self._process = None if self._over else self._spawn(arguments, environment)
             # Checked a second time: `end` either saw the new process or set `_over` before this.
             if self._over:
                 self.close()
@@ -542,17 +551,17 @@ class Child:
         assert self._process is not None
         return self._process
 
-    def _spawn(self, said: list[str], environment: dict[str, str]) -> Process:
+    def _spawn(self, arguments: list[str], environment: dict[str, str]) -> Process:
         """Start a process: a fork of the server, or a new interpreter for the user's modules."""
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
             forked = fork(
-                said[1], said[3], environment, self._shared, self._noise.fileno(), folders
+                arguments[1], arguments[3], environment, self._shared, self._noise.fileno(), folders
             )
             if forked is not None:
                 return forked
         return _Started(
-            [sys.executable, "-P", "-c", _BOOT, *said, *folders],
+            [sys.executable, "-P", "-c", _BOOT, *arguments, *folders],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._noise,
@@ -581,20 +590,20 @@ class Child:
         self._noise.seek(0)  # the child writes at the same position
         self._noise.truncate()
         memory = self.budget(self._item(task)).memory_terms
-        room = _answer_limits(task) if self._program.doubted else UNLIMITED
+        limits = _answer_limits(task) if self._program.doubted else UNLIMITED
         silence = max(patience, self._limits.item_s)
         items = len(task.get("items") or [None])
-        whole = (
+        total_s = (
             self._limits.task_s(silence, items, file_bytes(task))
             if self._program.doubted
             else math.inf
         )
         watch = Watchdog(
-            self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole
+            self.signs, self.budget, process.pid, task, silence, self._program.start_s, total_s
         )
         pieces = encode({"function": function, "task": task, "memory": memory})
         try:
-            frame = self._exchange(process, watch, pieces, room)
+            frame = self._exchange(process, watch, pieces, limits)
         except OverdueError as error:
             self.close()
             return None, Death(
@@ -604,15 +613,15 @@ class Child:
             return None, self._too_large(task, error)
         if frame is None:
             return None, self._death(function, task, process.wait())
-        asked = resolve(function) if self._program.doubted else None
-        return self._read_answer(frame, room, asked, task)
+        callee = resolve(function) if self._program.doubted else None
+        return self._read_answer(frame, limits, callee, task)
 
     def _read_answer(
-        self, frame: bytearray, room: FrameLimits, function: Any, task: dict[str, Json]
+        self, frame: bytearray, limits: FrameLimits, function: Any, task: dict[str, Json]
     ) -> tuple[Json, Death | None]:
         """Return the result of an answer, as `run` does; an invalid answer ends the child."""
         try:
-            answer = decode(frame, room=room)
+            answer = decode(frame, room=limits)
             if "payload" in answer:
                 check_answer(function, answer["payload"], task)
                 return answer["payload"], None
@@ -649,12 +658,12 @@ class Child:
         library = (
             _LIBRARY.match(str(raised)) if isinstance(raised, MissingDependencyError) else None
         )
-        with contextlib.closing(Child(self._limits, self._program)) as other:
+        with contextlib.closing(Child(self._limits, self._program)) as probe:
             if library is None:
-                other.run(f"{function.__module__}:{function.__qualname__}", task | {"items": []})
+                probe.run(f"{function.__module__}:{function.__qualname__}", task | {"items": []})
                 return False
             try:
-                other.run(_IMPORT, {"library": library[0]})
+                probe.run(_IMPORT, {"library": library[0]})
             except MissingDependencyError:
                 return True
             return False
@@ -681,8 +690,8 @@ class Child:
         # A compromised child may exit with this code, too. A child that reads nothing is honest: it
         # raises the `StorageError` above if the machine really refuses.
         if code == _NO_SANDBOX:
-            with contextlib.closing(Child(self._limits, self._program)) as other:
-                other.run(_NOTHING, {})
+            with contextlib.closing(Child(self._limits, self._program)) as probe:
+                probe.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
         # Without a heartbeat the child had not finished its imports, so no item is to blame.
@@ -710,13 +719,13 @@ class Child:
     def _no_memory(self, task: dict[str, Json]) -> Death:
         item = self._item(task)
         nbytes = self._nbytes()
-        asked = self.budget(item).memory(nbytes)
-        most = self._limits.memory_b
-        if most < asked:
+        allowed = self.budget(item).memory(nbytes)
+        limit = self._limits.memory_b
+        if limit < allowed:
             return Death(
-                item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True
+                item, f"needs more than {limit:,} bytes of memory", kind="memory", machine=True
             )
-        how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
+        how = f"needs more than {allowed:,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
     def _exchange(
@@ -724,12 +733,12 @@ class Child:
         process: Process,
         watch: Watchdog,
         pieces: Iterable[bytes | memoryview],
-        room: FrameLimits,
+        limits: FrameLimits,
     ) -> bytearray | None:
         """Send a task and return the answer; None if the child has ended."""
         try:
             self._send(process, watch, pieces)
-            return self._receive(process, watch, room)
+            return self._receive(process, watch, limits)
         except (BrokenPipeError, EOFError):
             while True:  # a compromised child may close its pipes and keep running
                 try:
@@ -747,24 +756,24 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_WRITE)
             for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
+                unsent = memoryview(piece)
+                while unsent:
                     if selector.select(_POLL_S):
                         with contextlib.suppress(BlockingIOError):
-                            rest = rest[os.write(pipe, rest) :]
+                            unsent = unsent[os.write(pipe, unsent) :]
                     elif process.poll() is not None:
                         raise EOFError
                     else:
                         watch.look()
 
-    def _receive(self, process: Process, watch: Watchdog, room: FrameLimits) -> bytearray:
+    def _receive(self, process: Process, watch: Watchdog, limits: FrameLimits) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
-        wanted = FRAME.size
+        expected = FRAME.size
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
-            while len(received) < wanted:
+            while len(received) < expected:
                 if selector.select(_POLL_S):
                     try:
                         piece = os.read(pipe, 1 << 20)
@@ -774,10 +783,10 @@ class Child:
                     if not piece:
                         raise EOFError
                     received += piece
-                    if wanted == FRAME.size and len(received) >= wanted:
-                        wanted += sum(FRAME.unpack_from(received))
-                        room.check_head(received)
-                    watch.note_answer(wanted)
+                    if expected == FRAME.size and len(received) >= expected:
+                        expected += sum(FRAME.unpack_from(received))
+                        limits.check_head(received)
+                    watch.note_answer(expected)
                 elif process.poll() is not None:
                     # no end of file: a process that the child started may hold the pipe open
                     raise EOFError
@@ -839,19 +848,19 @@ def _ended(name: str, code: int | None, words: str) -> str:
         return f"{name} was limited to less memory than it began with"
     how = f"ended with status {code}"
     if code is not None and code < 0:
-        known = {one.value: one.name for one in signal.Signals}  # not all have a name
-        how = f"was killed by {known.get(-code, f'signal {-code}')}"
+        signal_names = {entry.value: entry.name for entry in signal.Signals}  # not all have a name
+        how = f"was killed by {signal_names.get(-code, f'signal {-code}')}"
     return f"{name} {how}" + (f" ({words})" if words else "")
 
 
 def _error_text(text: Json) -> str:
     """Return the end of a child's error text, encodable as UTF-8."""
-    said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
-    return said.strip() or "it does not say why"
+    message = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
+    return message.strip() or "it does not say why"
 
 
-def _one_line(said: str) -> str:
-    return " ".join(said.split())[:200].encode("utf-8", "backslashreplace").decode()
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:200].encode("utf-8", "backslashreplace").decode()
 
 
 def file_bytes(task: Any) -> int:
@@ -866,8 +875,8 @@ def file_bytes(task: Any) -> int:
     if task.get("part"):
         return int(task["part"][1] - task["part"][0])
     inner: int = sum(file_bytes(task.get(name)) for name in ("items", "item", "reads", "sides"))
-    companions: int = sum(size for _, size, *_ in task.get("files") or ())
-    return max(inner + int(task.get("nbytes") or 0), companions, int(task.get("file_bytes") or 0))
+    listed_bytes: int = sum(size for _, size, *_ in task.get("files") or ())
+    return max(inner + int(task.get("nbytes") or 0), listed_bytes, int(task.get("file_bytes") or 0))
 
 
 def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:

@@ -242,9 +242,9 @@ def _limits() -> list[tuple[int, int]]:
 
 def _server(key: str, environment: Mapping[str, str], folders: Sequence[str]) -> _Server:
     _CLOSED[:] = [server for server in _CLOSED if server.poll() is None]
-    for known, server in list(_SERVERS.items()):
+    for server_key, server in list(_SERVERS.items()):
         if server.poll() is not None:
-            _close(known)
+            _close(server_key)
     if key not in _SERVERS:
         _SERVERS[key] = _Server(environment, folders)
     return _SERVERS[key]
@@ -294,10 +294,17 @@ def _request(server: _Server, order: list[Any], counter: int, errors: int) -> Fo
         folder = os.open(".", os.O_PATH | os.O_DIRECTORY)
         theirs.callback(os.close, folder)
         request = json.dumps(order).encode()
-        given = [their_exits.fileno(), folder, stdin.fileno(), stdout.fileno(), errors, counter]
+        descriptors = [
+            their_exits.fileno(),
+            folder,
+            stdin.fileno(),
+            stdout.fileno(),
+            errors,
+            counter,
+        ]
         exits.settimeout(server.answer_s)
         try:
-            socket.send_fds(server.control, [_SIZE.pack(len(request))], given)
+            socket.send_fds(server.control, [_SIZE.pack(len(request))], descriptors)
             server.control.sendall(request)
             theirs.close()
             answer, handles, *_ = socket.recv_fds(exits, _NUMBER.size, 1)
@@ -346,13 +353,13 @@ def serve(parent: int) -> None:
         selector.register(watched, selectors.EVENT_READ, lambda: os._exit(0))
         selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector, limits))
         while True:
-            ready = selector.select(_IDLE_S)
-            for key, _ in ready:
+            events = selector.select(_IDLE_S)
+            for key, _ in events:
                 # otherwise an earlier event closed the descriptor, and it may be open again
                 if selector.get_map().get(key.fd) is key:
                     key.data()
             children = len(selector.get_map()) - (1 if control.fileno() < 0 else 2)
-            if not children and (not ready or control.fileno() < 0):
+            if not children and (not events or control.fileno() < 0):
                 return
 
 
@@ -366,7 +373,7 @@ def _fork(
         limits: the server's resource limits when it started. Children would inherit limits that
             another process has set since, so a limited server forks no more.
     """
-    head, given, *_ = socket.recv_fds(control, _SIZE.size, _FDS)
+    head, descriptors, *_ = socket.recv_fds(control, _SIZE.size, _FDS)
     order = (
         _read(control, _SIZE.unpack(head)[0])
         if len(head) == _SIZE.size and _limits() == limits
@@ -375,31 +382,31 @@ def _fork(
     if order is None:  # the parent has ended or closed the socket, or the limits changed
         selector.unregister(control)
         control.close()
-    elif len(given) == _FDS:
-        exits = socket.socket(fileno=given[0])
+    elif len(descriptors) == _FDS:
+        exits = socket.socket(fileno=descriptors[0])
         server = os.getpid()
         try:
             pid = os.fork()
             if not pid:
-                _run_child(json.loads(order), given[1:], server)
+                _run_child(json.loads(order), descriptors[1:], server)
             _watch(selector, pid, exits)
         except OSError as error:  # out of pids, memory or descriptors
             with contextlib.suppress(OSError):
                 exits.sendall(_NUMBER.pack(-(error.errno or 1)))
             exits.close()
-        given = given[1:]
-    for descriptor in given:
+        descriptors = descriptors[1:]
+    for descriptor in descriptors:
         os.close(descriptor)
 
 
 def _read(control: socket.socket, size: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < size:
-        piece = control.recv(size - len(found))
+    received = bytearray()
+    while len(received) < size:
+        piece = control.recv(size - len(received))
         if not piece:
             return None
-        found += piece
-    return bytes(found)
+        received += piece
+    return bytes(received)
 
 
 def _watch(selector: selectors.BaseSelector, pid: int, exits: socket.socket) -> None:
@@ -437,19 +444,19 @@ def _bury(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _run_child(order: list[Any], given: Sequence[int], server: int) -> None:
+def _run_child(order: list[Any], descriptors: Sequence[int], server: int) -> None:
     """Become the requested child; never returns."""
     try:
         memory, sandbox, environment = order
         os.setpgid(0, 0)
-        os.fchdir(given[0])
-        for number, descriptor in enumerate(given[1:]):
+        os.fchdir(descriptors[0])
+        for number, descriptor in enumerate(descriptors[1:]):
             os.dup2(descriptor, number)
         # close the descriptors of the server and of its other children
-        with os.scandir("/proc/self/fd") as found:
-            held = [int(entry.name) for entry in found]
-        for descriptor in held:
-            if descriptor >= len(given) - 1:
+        with os.scandir("/proc/self/fd") as entries:
+            open_fds = [int(entry.name) for entry in entries]
+        for descriptor in open_fds:
+            if descriptor >= len(descriptors) - 1:
                 with contextlib.suppress(OSError):  # the scan's own descriptor is closed already
                     os.close(descriptor)
         os.environ.clear()

@@ -86,9 +86,9 @@ def run_task(
     outcome = _run(child, function, task, offenders)
     less: dict[str, Json] = task.get("without") or {}
     for death in [death for death in outcome.deaths if less and not (death.machine or death.crash)]:
-        again = _run(child, function, task | less | {"items": [death.item]}, offenders, less=True)
-        if not again.deaths:
-            outcome.payloads += again.payloads
+        retried = _run(child, function, task | less | {"items": [death.item]}, offenders, less=True)
+        if not retried.deaths:
+            outcome.payloads += retried.payloads
             outcome.deaths.remove(death)
     return outcome
 
@@ -103,54 +103,54 @@ def _run(
 ) -> TaskResult:
     outcome = TaskResult(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
-    places = {id(item): place for place, item in enumerate(task["items"])}
-    made: list[tuple[int, Json]] = []  # (first item's index, payload), to restore item order
+    indices = {id(item): index for index, item in enumerate(task["items"])}
+    results: list[tuple[int, Json]] = []  # (first item's index, payload), to restore item order
     # The item at which a task hit a limit. Others may have used up the limit: it is tried alone.
     accused: Json = None
-    wrong = False  # an accused item was good alone, so the child's reported item tells nothing
+    unreliable = False  # an accused item was good alone, so the child's reported item tells nothing
     # by id of the item: how often another process has killed its child
     killed: Counter[int] = Counter()
     while waiting:
-        asked, alone = waiting.popleft()
-        items, linked = _untried(asked, offenders, less=less)
+        batch, alone = waiting.popleft()
+        items, linked = _untried(batch, offenders, less=less)
         outcome.deaths += linked
         if linked and not items:
             continue
         child.budget = _full_budget if alone else offenders.budget
         with _SERIAL_LOCK if alone else nullcontext():
-            began = time.monotonic()
+            started_s = time.monotonic()
             payload, death = child.run(function, task | {"items": items})
-            took = time.monotonic() - began
+            elapsed_s = time.monotonic() - started_s
         if death is None:
-            wrong |= len(items) == 1 and items[0] is accused
-            made.append((places[id(items[0])] if items else 0, payload))
+            unreliable |= len(items) == 1 and items[0] is accused
+            results.append((indices[id(items[0])] if items else 0, payload))
             continue
-        place = clamp_place(child.at(), len(items))
-        offenders.lost(death.kind, took)
+        index = clamp_place(child.at(), len(items))
+        offenders.lost(death.kind, elapsed_s)
         if death.kind in LIMITS and len(items) > 1:
-            accused = items[place]
+            accused = items[index]
             waiting.extendleft(
                 (part, False)
-                for part in reversed(_split_items(items, place, death.kind, halve=wrong))
+                for part in reversed(_split_items(items, index, death.kind, halve=unreliable))
             )
             continue
         # the child may still run and report another item than `death` names
-        death = replace(death, item=items[place])
+        death = replace(death, item=items[index])
         death, final = _judge_death(
-            death, offenders, took, killed, alone=alone, sole=len(items) == 1
+            death, offenders, elapsed_s, killed, alone=alone, sole=len(items) == 1
         )
         if final:
             outcome.deaths.append(death)
             _remember(death, offenders, less=less)
         elif death.kind == "memory":
             child.close()  # the next child starts with full memory limits
-        again = [
-            (items[:place], False),
-            ([] if final else [items[place]], True),
-            (items[place + 1 :], False),
+        retries = [
+            (items[:index], False),
+            ([] if final else [items[index]], True),
+            (items[index + 1 :], False),
         ]
-        waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
-    outcome.payloads = [payload for _, payload in sorted(made, key=itemgetter(0))]
+        waiting.extendleft(reversed([(part, lone) for part, lone in retries if part]))
+    outcome.payloads = [payload for _, payload in sorted(results, key=itemgetter(0))]
     return outcome
 
 
@@ -158,15 +158,15 @@ def _untried(
     items: list[Json], offenders: FailureHistory, *, less: bool
 ) -> tuple[list[Json], list[Death]]:
     """Return the items to try, and deaths for the others: their file already hit a limit."""
-    left: list[Json] = []
+    untried: list[Json] = []
     deaths = list[Death]()
     for item in items:
         how, kind = offenders.known(item, less=less)
         if how:
             deaths.append(Death(item, how, kind=kind))
         else:
-            left.append(item)
-    return left, deaths
+            untried.append(item)
+    return untried, deaths
 
 
 def _remember(death: Death, offenders: FailureHistory, *, less: bool) -> None:
@@ -211,7 +211,7 @@ def _full_budget(item: Json) -> ItemBudget:
 def _judge_death(
     death: Death,
     offenders: FailureHistory,
-    took: float,
+    elapsed_s: float,
     killed: Counter[int],
     *,
     alone: bool,
@@ -226,7 +226,7 @@ def _judge_death(
         return (replace(death, how=reason), True) if reason else (death, False)
     final = alone or death.kind in {"silent", "endless"} or (sole and death.crash)
     if final and death.kind and not death.machine:
-        offenders.failed(death.item, death.kind, took)
+        offenders.failed(death.item, death.kind, elapsed_s)
     return death, final
 
 
@@ -344,8 +344,8 @@ def _on_children(
     """
     offenders = FailureHistory(len(children), same)
     if len(children) == 1:
-        every = chain.from_iterable(_series(task) for task in tasks if task is not None)
-        yield from (run_task(children[0], function, task, offenders) for task in every)
+        all_tasks = chain.from_iterable(_series(task) for task in tasks if task is not None)
+        yield from (run_task(children[0], function, task, offenders) for task in all_tasks)
         return
     idle: SimpleQueue[Child] = SimpleQueue()
     for child in children:
@@ -360,9 +360,9 @@ def _on_children(
             leaving.callback(child.end)
         for task in tasks:  # taking the next task may block for long
             if task is not None:
-                found: SimpleQueue[TaskResult | None] = SimpleQueue()
-                done = threads.submit(run, _series(task), found)
-                waiting.append(_PendingTask(done, isinstance(task, list), found))
+                results: SimpleQueue[TaskResult | None] = SimpleQueue()
+                future = threads.submit(run, _series(task), results)
+                waiting.append(_PendingTask(future, isinstance(task, list), results))
             if task is None or waiting[0].done.done():
                 yield from _next_outcome(waiting)
             # twice the children, so that none of them waits for the caller
@@ -386,7 +386,7 @@ def _under_way(waiting: Sequence[_PendingTask]) -> int:
     If a series comes first, which takes long, return how many are not done yet.
     """
     first_takes_long = waiting and waiting[0].series
-    return sum(not one.done.done() for one in waiting) if first_takes_long else len(waiting)
+    return sum(not pending.done.done() for pending in waiting) if first_takes_long else len(waiting)
 
 
 def _on_idle(
@@ -394,15 +394,15 @@ def _on_idle(
     idle: SimpleQueue[Child],
     offenders: FailureHistory,
     series: Sequence[dict[str, Json]],
-    found: SimpleQueue[TaskResult | None],
+    results: SimpleQueue[TaskResult | None],
 ) -> None:
     child = idle.get()
     try:
         for task in series:
-            found.put(run_task(child, function, task, offenders))
+            results.put(run_task(child, function, task, offenders))
     finally:
         idle.put(child)
-        found.put(None)
+        results.put(None)
 
 
 def _drain_until(waiting: deque[_PendingTask], most: int) -> Iterator[TaskResult]:
@@ -413,29 +413,29 @@ def _drain_until(waiting: deque[_PendingTask], most: int) -> Iterator[TaskResult
 
 def _next_outcome(waiting: deque[_PendingTask]) -> Iterator[TaskResult]:
     """Yield the next result of the first submitted task; nothing if its series has no more."""
-    given = waiting[0]
-    outcome = given.found.get()
+    pending = waiting[0]
+    outcome = pending.found.get()
     if outcome is not None:
         yield outcome
-    if outcome is None or not given.series:
+    if outcome is None or not pending.series:
         waiting.popleft()
-        given.done.result()  # raises what ended it
+        pending.done.result()  # raises what ended it
 
 
 def _on_dask(
     run: partial[list[TaskResult]],
     tasks: Iterator[Tasks | None],
     scheduler: str,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Iterator[TaskResult]:
     import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
     with _client(distributed, scheduler) as client:
         if link := _dashboard(client):
-            told(f"Dask dashboard: {link}")
+            report(f"Dask dashboard: {link}")
         if not _threads(client):
             # submit a no-op: an adaptive cluster scales up for it
-            _result(client, _submit(client, int), told)
+            _result(client, _submit(client, int), report)
         _same_datacheck(distributed, client)
         waiting: deque[_PendingTask] = deque()
         fill = partial(_fill, client, run, enumerate(tasks), waiting)
@@ -443,11 +443,13 @@ def _on_dask(
             fill()
             if not waiting:
                 return
-            first = waiting[0]
-            outcomes = _result(client, first.done, told, fill if first.series else lambda: None)
+            pending = waiting[0]
+            outcomes = _result(
+                client, pending.done, report, fill if pending.series else lambda: None
+            )
             waiting.popleft()
             for outcome in outcomes:
-                yield _retry_elsewhere(client, run, outcome, told)
+                yield _retry_elsewhere(client, run, outcome, report)
 
 
 def _fill(
@@ -457,8 +459,8 @@ def _fill(
     waiting: deque[_PendingTask],
 ) -> None:
     """Submit as many tasks as the cluster's workers need queued."""
-    ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
-    for number, task in islice(todo, max(0, ahead - _under_way(waiting))):
+    queued_count = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
+    for number, task in islice(todo, max(0, queued_count - _under_way(waiting))):
         if task is None:
             break
         # One callable, because Dask searches every value of the arguments for futures.
@@ -468,24 +470,29 @@ def _fill(
 
 
 def _retry_elsewhere(
-    client: Any, run: partial[list[TaskResult]], outcome: TaskResult, told: Callable[[str], None]
+    client: Any, run: partial[list[TaskResult]], outcome: TaskResult, report: Callable[[str], None]
 ) -> TaskResult:
     """Return a task's result after trying items that a machine could not do on other machines."""
     tried = {outcome.worker}
     for _ in range(_TRIES):
         items = [death.item for death in outcome.deaths if death.machine]
-        others = sorted(set(_threads(client) or {}) - tried) if items and outcome.worker else []
-        if not others or len(tried) == _MACHINES:
+        other_workers = (
+            sorted(set(_threads(client) or {}) - tried) if items and outcome.worker else []
+        )
+        if not other_workers or len(tried) == _MACHINES:
             break
         task = outcome.task | {"items": items}
         # Only a preference: the worker may leave the cluster, or an idle worker may steal the task.
         future = _submit(
-            client, partial(run, [task]), workers=[others[0]], allow_other_workers=True
+            client, partial(run, [task]), workers=[other_workers[0]], allow_other_workers=True
         )
-        (again,) = _result(client, future, told)
-        tried.add(again.worker)
-        outcome.payloads += again.payloads
-        outcome.deaths = [*(death for death in outcome.deaths if not death.machine), *again.deaths]
+        (retried,) = _result(client, future, report)
+        tried.add(retried.worker)
+        outcome.payloads += retried.payloads
+        outcome.deaths = [
+            *(death for death in outcome.deaths if not death.machine),
+            *retried.deaths,
+        ]
     return outcome
 
 
@@ -546,7 +553,7 @@ def _result(
     Raises:
         StorageError: no worker runs the task, or the scheduler is gone.
     """
-    alone: tuple[bool, float] | None = None
+    no_workers: tuple[bool, float] | None = None
     patience = _CONNECT_S
     while True:
         status = future.status  # read first: a TimeoutError may be the task's own
@@ -561,7 +568,7 @@ def _result(
                     patience *= 2
                 meanwhile()
                 # the status may also be "lost" with its worker: another worker runs it again
-                alone = _alone(client, alone, told)
+                no_workers = _alone(client, no_workers, told)
                 continue
             raise StorageError(_why(client, future, error)) from error
 
@@ -570,14 +577,16 @@ def _why(client: Any, future: Any, error: Exception) -> str:
     """Return the message for a result that did not arrive: the reason, and what to do."""
     from distributed.scheduler import KilledWorker  # noqa: PLC0415  as above
 
-    said = (str(error) or type(error).__name__).rstrip(".")
+    message = (str(error) or type(error).__name__).rstrip(".")
     if isinstance(error, KilledWorker):
         return (
-            f"the Dask workers died: {said}. Look into their logs; give them more memory, or "
+            f"the Dask workers died: {message}. Look into their logs; give them more memory, or "
             f"use fewer."
         )
     if future.status == "error":  # the task itself failed, not the connection
-        return f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
+        return (
+            f"the Dask cluster could not run a task: {message}. Look into the logs of its workers."
+        )
     reason = getattr(error, "reason", _AWAY)
     # another client dropped them, such as by `restart`
     if reason != _AWAY and client.status == "running":
@@ -586,7 +595,7 @@ def _why(client: Any, future: Any, error: Exception) -> str:
 
 
 def _alone(
-    client: Any, since: tuple[bool, float] | None, told: Callable[[str], None]
+    client: Any, since: tuple[bool, float] | None, report: Callable[[str], None]
 ) -> tuple[bool, float] | None:
     """Return (whether the scheduler is silent, since when); None if there are workers.
 
@@ -599,7 +608,7 @@ def _alone(
         A stopped scheduler closes no connection: its operating system still answers for it.
     """
     scheduler = client.scheduler
-    asked = time.monotonic()
+    now = time.monotonic()
     if scheduler is None:
         raise StorageError(_LOST)
     if threads := _threads(client):
@@ -612,8 +621,8 @@ def _alone(
             if silent
             else "has no workers; waiting {0:g} s for one: {1}"
         )
-        told(f"{scheduler.address}: the scheduler {lacks.format(_WORKERS_S, start)}")
-        return silent, asked
+        report(f"{scheduler.address}: the scheduler {lacks.format(_WORKERS_S, start)}")
+        return silent, now
     if time.monotonic() - since[1] > _WORKERS_S:
         lacked, then = "not answered", "Look after it, then run the same command again."
         if not silent:
@@ -666,22 +675,22 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
     Notes:
         A busy worker does not answer in time; its tasks check again (`numerics`).
     """
-    asked = {
+    futures = {
         address: _submit(client, pkgutil.resolve_name, "datacheck:__version__", workers=[address])
         for address in _threads(client) or {}
     }
     # if the scheduler is lost, our first task reports it better
     with contextlib.suppress(TimeoutError, CancelledError):
-        distributed.wait(list(asked.values()), timeout=_CONNECT_S)
-    for address, future in sorted(asked.items()):
-        has = "no datacheck that can be imported" if future.status == "error" else ""
+        distributed.wait(list(futures.values()), timeout=_CONNECT_S)
+    for address, future in sorted(futures.items()):
+        installed = "no datacheck that can be imported" if future.status == "error" else ""
         if future.status == "finished":
             with contextlib.suppress(Exception):  # the worker or the scheduler is just ending
                 version = future.result(timeout=_CONNECT_S)
-                has = "" if version == __version__ else f"datacheck {version}"
-        if has:
+                installed = "" if version == __version__ else f"datacheck {version}"
+        if installed:
             msg = (
-                f"the Dask worker {address} has {has}, not {__version__}. Give all workers the "
+                f"the Dask worker {address} has {installed}, not {__version__}. Give all workers the "
                 f"same environment."
             )
             raise StorageError(msg)

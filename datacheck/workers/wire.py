@@ -116,8 +116,8 @@ def check(value: Any, shape: Shape, at: str = "the answer") -> None:
         _check_each(value, shape[0], at)
     elif isinstance(shape, tuple):
         _require(isinstance(value, list) and len(value) == len(shape), at)
-        for one, part in zip(value, shape, strict=True):
-            check(one, part, at)
+        for element, part in zip(value, shape, strict=True):
+            check(element, part, at)
     elif isinstance(shape, dict):
         any_key = next((key for key in shape if not isinstance(key, str)), None)
         _require(
@@ -167,10 +167,14 @@ def encode(value: Json) -> list[bytes | memoryview]:
 
     def default(item: object) -> object:
         if isinstance(item, np.ndarray) and not item.dtype.hasobject:
-            same = _is_constant(item)
-            arrays.append(np.ascontiguousarray(item[:1] if same else item))
-            said = {mark: len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
-            return said | {"alike": True} if same else said
+            constant = _is_constant(item)
+            arrays.append(np.ascontiguousarray(item[:1] if constant else item))
+            placeholder = {
+                mark: len(arrays) - 1,
+                "dtype": item.dtype.str,
+                "shape": list(item.shape),
+            }
+            return placeholder | {"alike": True} if constant else placeholder
         if isinstance(item, np.generic):
             return item.item()
         msg = f"{type(item).__name__} cannot be sent between processes"
@@ -297,21 +301,21 @@ def decode(
         if mark not in item:
             return item
         dtype = _dtype(item["dtype"])
-        alike = "alike" in item
-        shape = [1, *item["shape"][1:]] if alike else item["shape"]
+        repeated = "alike" in item
+        shape = [1, *item["shape"][1:]] if repeated else item["shape"]
         count = prod(shape)
         if min(item["shape"], default=0) < 0 or count * dtype.itemsize > len(view) - place:
             msg = f"an array of {item['shape']} {dtype.str} in {len(view) - place:,} bytes"
             raise ValueError(msg)
-        if alike and most is not None and item["shape"][0] > most:
+        if repeated and most is not None and item["shape"][0] > most:
             msg = f"{item['shape'][0]:,} rows that are alike; at most {most:,} are read"
             raise ValueError(msg)
-        if alike:
+        if repeated:
             spread += item["shape"][0] * max(1, count * dtype.itemsize)
             room.check_alike(spread)
         array = np.frombuffer(view, dtype=dtype, count=count, offset=place).reshape(shape).copy()
         place += count * dtype.itemsize
-        return np.broadcast_to(array, item["shape"]) if alike else array
+        return np.broadcast_to(array, item["shape"]) if repeated else array
 
     return json.loads(text, object_hook=hook)
 

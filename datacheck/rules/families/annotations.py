@@ -29,26 +29,30 @@ PURITY = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 WORST = 8  # most mixed instances of a scene, whose two main classes are recorded
 
 
-def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> tuple[Array, Array]:
+def _judged_classes(
+    values: Array, spec: FieldSpec, dropped: tuple[int, ...]
+) -> tuple[Array, Array]:
     """Tell which numbers are classes, and which of these the loader keeps."""
-    good = in_classes(known, spec)
-    return good, good & ~one_of(known, dropped)
+    good = in_classes(values, spec)
+    return good, good & ~one_of(values, dropped)
 
 
 def _annotating_fields(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:
     """Return the fields that annotate a field of one of these roles."""
-    known = (
+    annotating = (
         (name, spec)
         for name, spec in sorted(schema.fields.items())
         if spec.annotates and not spec.absent
     )
-    return [(name, spec) for name, spec in known if schema.spec(spec.annotates or "").role in roles]
+    return [
+        (name, spec) for name, spec in annotating if schema.spec(spec.annotates or "").role in roles
+    ]
 
 
 def _instances(schema: Schema) -> tuple[str, str]:
     """Return the names of the instance and of the class field, "" where there is none."""
-    found = [next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class")]
-    return found[0], found[1]
+    names = [next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class")]
+    return names[0], names[1]
 
 
 @measure(
@@ -84,20 +88,20 @@ def objects(block: Block, schema: Schema) -> Columns:
         (n, spec, column_of(block, schema, n)) for n, spec in _annotating_fields(schema, "instance")
     )
     linked = [(n, spec, column) for n, spec, column in columns if column is not None]
-    found: list[dict[str, Any]] = []
+    stat_rows: list[dict[str, Any]] = []
     for i in range(len(block)):
         own = None if classes is None else classes[i].reshape(-1)
         row, kept, every = _scene_counts(contingency_table(ids, classes, i), own, schema)
         for field, spec, column in linked if row else ():
             row |= _annotation_counts(field, spec, column, i, kept, every)
-        found.append(row)
-    return {stat: _stat_column(found, stat) for stat in sorted(frozenset().union(*found))}
+        stat_rows.append(row)
+    return {stat: _stat_column(stat_rows, stat) for stat in sorted(frozenset().union(*stat_rows))}
 
 
-def _stat_column(found: list[dict[str, Any]], stat: str) -> Measured:
-    present = np.array([stat in row for row in found])
-    nothing = np.zeros_like(next(row[stat] for row in found if stat in row))
-    return Measured(np.array([row.get(stat, nothing) for row in found]), present)
+def _stat_column(stat_rows: list[dict[str, Any]], stat: str) -> Measured:
+    present = np.array([stat in row for row in stat_rows])
+    nothing = np.zeros_like(next(row[stat] for row in stat_rows if stat in row))
+    return Measured(np.array([row.get(stat, nothing) for row in stat_rows]), present)
 
 
 def _scene_counts(
@@ -106,28 +110,28 @@ def _scene_counts(
     """Return one scene's counts, the instances that the loader keeps by class, and all of them."""
     if pairs is None:
         return {}, frozenset(), frozenset()
-    known = pairs.ids
+    ids = pairs.ids
     numbers = pairs.classes
     cells = pairs.cells
     name, class_name = _instances(schema)
-    mine = (cells.sum(axis=1) > 0) & (known >= 0) & ~one_of(known, schema.spec(name).ignore)
+    mine = (cells.sum(axis=1) > 0) & (ids >= 0) & ~one_of(ids, schema.spec(name).ignore)
     dropped = tuple(schema.loader.get("drop_classes") or ()) if schema.loader is not None else ()
     good, kept = _judged_classes(numbers, schema.spec(class_name), dropped)
     if classes is None:
         good = kept = np.ones(1, bool)
     labelled = np.where(good, cells, 0)
     size = labelled.sum(axis=1)
-    top = labelled.argmax(axis=1) if len(numbers) else np.zeros(len(known), np.int64)
+    top = labelled.argmax(axis=1) if len(numbers) else np.zeros(len(ids), np.int64)
     share = np.where(mine & (size > 0), labelled.max(axis=1, initial=0) / np.maximum(size, 1), 1.0)
     row: dict[str, Any] = {"objects": int(mine.sum())}
     if classes is not None:
         below = share[:, None] < PURITY
         row["mixed"] = below.sum(axis=0)
         row["first"] = (below & _first_differs(pairs, classes, top, share < 1)[:, None]).sum(axis=0)
-        row["worst_id"] = int(known[share.argmin()]) if len(share) else -1
+        row["worst_id"] = int(ids[share.argmin()]) if len(share) else -1
         row |= _worst(labelled, share, top, numbers)
     keeps = mine & (size > 0) & (kept[top] if len(kept) else False)
-    return row, frozenset(known[keeps].tolist()), frozenset(known[mine].tolist())
+    return row, frozenset(ids[keeps].tolist()), frozenset(ids[mine].tolist())
 
 
 def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[str, Array]:
@@ -151,15 +155,15 @@ def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[st
 
 def _first_differs(pairs: ContingencyTable, classes: Array, top: Array, mixed: Array) -> Array:
     """Return bool (instances): mixed ones whose first point has another class than most points."""
-    found = np.zeros(len(mixed), bool)
+    differs = np.zeros(len(mixed), bool)
     if mixed.any():
         width = pairs.cells.shape[1]
         rows = np.flatnonzero(np.repeat(mixed, width).take(pairs.code))[::-1]
         first = np.zeros(len(mixed), np.int64)
         # Rows are reversed: the lowest row of an instance is written last and stays.
         first[pairs.code[rows] // width] = rows
-        found[mixed] = classes[first[mixed]] != pairs.classes[top[mixed]]
-    return found
+        differs[mixed] = classes[first[mixed]] != pairs.classes[top[mixed]]
+    return differs
 
 
 def _annotation_counts(
@@ -167,16 +171,16 @@ def _annotation_counts(
 ) -> dict[str, int]:
     """Return the counts of one annotation; boxes are counted, other annotations name ids."""
     if spec.role == "boxes":
-        told = int(column.shape(i)[0]) if column.lengths is not None else 1
-        absent = max(0, told - len(every))
-        bare = max(0, len(kept) - told)
+        total = int(column.shape(i)[0]) if column.lengths is not None else 1
+        absent = max(0, total - len(every))
+        bare = max(0, len(kept) - total)
     else:
         names = annotated(column, i)
-        told = len(names)
+        total = len(names)
         absent = len(names - every)
         bare = len(kept - names)
     return {
-        f"{field}:told": told,
+        f"{field}:told": total,
         f"{field}:absent": absent,
         f"{field}:bare": bare,
         f"{field}:wanted": len(kept),
@@ -192,29 +196,29 @@ def groups(block: Block, schema: Schema) -> Columns:
     """
     columns: dict[str, Measured] = {}
     for name, spec in _annotating_fields(schema, "segment"):
-        told = column_of(block, schema, name)
+        annotations = column_of(block, schema, name)
         ids = block.fields.get(spec.annotates or "")
-        if told is None or ids is None or ids.lengths is None or not is_numeric(ids):
+        if annotations is None or ids is None or ids.lengths is None or not is_numeric(ids):
             continue
-        found = np.zeros((3, len(block)), np.int64)
+        counts = np.zeros((3, len(block)), np.int64)
         for i in range(len(block)):
-            named = annotated(told, i)
-            found[:, i] = (
+            named = annotated(annotations, i)
+            counts[:, i] = (
                 len(named),
                 len(named - frozenset(np.unique(ids[i]).tolist())),
-                _duplicate_groups(told, i),
+                _duplicate_groups(annotations, i),
             )
-        for stat, values in zip(("told", "absent", "again"), found, strict=True):
+        for stat, values in zip(("told", "absent", "again"), counts, strict=True):
             columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
     return dict(columns)
 
 
-def _duplicate_groups(told: Column, i: int) -> int:
+def _duplicate_groups(column: Column, i: int) -> int:
     """Return how many groups repeat the label and the segments of an earlier one.
 
     Groups without segments do not count.
     """
-    listed = told.objects[i] if told.kind == "json" else None
+    listed = column.objects[i] if column.kind == "json" else None
     records = (
         [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
     )
@@ -270,16 +274,16 @@ def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Mask3D's get_instance_masks takes the class of an instance from its first point.
     """
-    known = rows.measured("mixed")
-    if not known.any():
+    measured = rows.measured("mixed")
+    if not measured.any():
         return
-    at = {word: place_of(float(case.options[word])) for word in ("error", "warning")}
-    worse = np.where(known, rows["mixed"][:, at["error"]], 0) > 0
-    bad = np.where(known, rows["mixed"][:, max(at.values())], 0) > 0
+    places = {word: place_of(float(case.options[word])) for word in ("error", "warning")}
+    worse = np.where(measured, rows["mixed"][:, places["error"]], 0) > 0
+    bad = np.where(measured, rows["mixed"][:, max(places.values())], 0) > 0
     if worse.any():
-        yield _mixed(rows, worse, at["error"], Severity.ERROR)
+        yield _mixed(rows, worse, places["error"], Severity.ERROR)
     if (bad & ~worse).any():
-        yield _mixed(rows, bad & ~worse, max(at.values()), Severity.WARNING)
+        yield _mixed(rows, bad & ~worse, max(places.values()), Severity.WARNING)
 
 
 def place_of(share: float) -> int:
@@ -287,33 +291,33 @@ def place_of(share: float) -> int:
     return int(np.argmin(np.abs(np.array(PURITY) - share)))
 
 
-def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
-    count = rows["mixed"][where, at]
-    early = rows["first"][where, at]
+def _mixed(rows: Rows, where: Array, purity_index: int, severity: Severity) -> Failure:
+    count = rows["mixed"][where, purity_index]
+    early = rows["first"][where, purity_index]
     worst = rows["purity"][where, 0]
     place = int(np.argmin(worst))
     many = int(count.sum())
-    first = int(early.sum())
+    early_count = int(early.sum())
     words = (
-        f"the first point of {pluralize(first, 'instance')} has another class than most, and "
+        f"the first point of {pluralize(early_count, 'instance')} has another class than most, and "
         f"loaders take that one"
     )
-    one, other = rows["between"][where][place, :2].tolist()
+    worst_class, other_class = rows["between"][where][place, :2].tolist()
     return Failure(
         where,
         f"{pluralize(many, 'instance')} in {pluralize(int(where.sum()))} "
         f"{'has' if many == 1 else 'have'} less than "
-        f"{100 * PURITY[at]:g} % of the points in one class; the worst, "
+        f"{100 * PURITY[purity_index]:g} % of the points in one class; the worst, "
         f"{int(rows['worst_id'][where][place])}, "
-        f"{100 * float(worst[place]):.3g} % in class {one} and most others in {other}.",
+        f"{100 * float(worst[place]):.3g} % in class {worst_class} and most others in {other_class}.",
         measured={
             "instances": many,
             "worst": float(worst[place]),
-            "first": first,
-            "classes": [one, other],
+            "first": early_count,
+            "classes": [worst_class, other_class],
         },
-        expected={"share": f"{PURITY[at]:g}.."},
-        cause=Cause(words, "first", explains=int(np.count_nonzero(early))) if first else None,
+        expected={"share": f"{PURITY[purity_index]:g}.."},
+        cause=Cause(words, "first", explains=int(np.count_nonzero(early))) if early_count else None,
         severity=severity,
         fix="Relabel their points, or split the instances.",
         kind="impure" if severity is Severity.ERROR else "mixed",
@@ -371,45 +375,49 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
     """
     for name, spec in _annotating_fields(case.schema, "instance", "segment"):
-        known = rows.measured(f":{name}:told")
-        if not known.any():
+        measured = rows.measured(f":{name}:told")
+        if not measured.any():
             continue
-        told, absent = (rows[f":{name}:{s}"] for s in ("told", "absent"))
-        gone = known & (absent > 0)
-        if gone.any():
+        annotations, absent = (rows[f":{name}:{s}"] for s in ("told", "absent"))
+        orphaned = measured & (absent > 0)
+        if orphaned.any():
             yield _orphans(
-                gone, name, told, absent, case.schema.spec(spec.annotates or "").role or ""
+                orphaned,
+                name,
+                annotations,
+                absent,
+                case.schema.spec(spec.annotates or "").role or "",
             )
-        yield from _repeated(rows, name, known)
-        yield from _bare(rows, name, known, float(case.options["bare"]))
+        yield from _repeated(rows, name, measured)
+        yield from _bare(rows, name, measured, float(case.options["bare"]))
 
 
-def _repeated(rows: Rows, name: str, known: Array) -> Iterator[Failure]:
+def _repeated(rows: Rows, name: str, measured: Array) -> Iterator[Failure]:
     if f":{name}:again" not in rows:
         return
-    again = rows[f":{name}:again"]
-    twice = known & (again > 0)
+    repeats = rows[f":{name}:again"]
+    twice = measured & (repeats > 0)
     if twice.any():
         yield Failure(
             twice,
-            f"{name}: {pluralize(int(again[twice].sum()), 'group')} in "
+            f"{name}: {pluralize(int(repeats[twice].sum()), 'group')} in "
             f"{pluralize(int(twice.sum()))} "
-            f"{'has' if again[twice].sum() == 1 else 'have'} the label and the segments of another "
+            f"{'has' if repeats[twice].sum() == 1 else 'have'} the label and the segments of another "
             f"one.",
-            measured={"groups": int(again[twice].sum())},
+            measured={"groups": int(repeats[twice].sum())},
             expected={"groups": 0},
             fix="Remove the second of them: it is the same object again.",
             kind="repeated",
-            order=again,
+            order=repeats,
             extra=(name,),
         )
 
 
-def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure]:
+def _bare(rows: Rows, name: str, measured: Array, share: float) -> Iterator[Failure]:
     if f":{name}:bare" not in rows:
         return
     bare, wanted = (rows[f":{name}:{s}"] for s in ("bare", "wanted"))
-    few = known & (bare > share * wanted)
+    few = measured & (bare > share * wanted)
     if few.any():
         covered = 100 * float(np.median(1 - bare[few] / np.maximum(1, wanted[few])))
         yield Failure(
@@ -426,21 +434,23 @@ def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure
         )
 
 
-def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> Failure:
+def _orphans(orphaned: Array, name: str, annotations: Array, absent: Array, role: str) -> Failure:
     # Segments need only a majority: some vertex numbers match by chance in any scene.
-    every = gone & ((absent == told) | ((2 * absent > told) & (role == "segment")))
+    every = orphaned & (
+        (absent == annotations) | ((2 * absent > annotations) & (role == "segment"))
+    )
     words = (
         "most of their segments do not occur" if role == "segment" else "none of their ids occurs"
     )
     cause = Cause(f"{words}: made for another scene, or numbered otherwise", "other-scene")
     return Failure(
-        gone,
-        f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in "
-        f"{pluralize(int(gone.sum()))} belong to no "
+        orphaned,
+        f"{name}: {int(absent[orphaned].sum()):,} of {int(annotations[orphaned].sum()):,} in "
+        f"{pluralize(int(orphaned.sum()))} belong to no "
         f"{role} that has a point.",
         measured={
-            "absent": int(absent[gone].sum()),
-            "annotations": int(told[gone].sum()),
+            "absent": int(absent[orphaned].sum()),
+            "annotations": int(annotations[orphaned].sum()),
             "scenes": int(every.sum()),
         },
         expected={"absent": 0},
@@ -482,10 +492,10 @@ def boxes(block: Block, schema: Schema) -> Columns:
         width = column.values.shape[1]
         if width in {6, 7}:
             around = column_of(block, schema, spec.encloses) if spec.encloses else None
-            found = [_kinds(column[i], around, i) for i in range(len(block))]
+            box_counts = [_kinds(column[i], around, i) for i in range(len(block))]
         elif width == 4 and spec.pixels_of:
             both = [_in_pixels(column[i]) for i in range(len(block))]
-            found = [counts for counts, _ in both]
+            box_counts = [counts for counts, _ in both]
             ends = np.array([end for _, end in both])
             sound = np.isfinite(ends[:, 0])
             columns |= {
@@ -494,7 +504,7 @@ def boxes(block: Block, schema: Schema) -> Columns:
             }
         else:
             continue
-        for stat, values in zip(_STATS, np.array(found).T, strict=True):
+        for stat, values in zip(_STATS, np.array(box_counts).T, strict=True):
             columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
     return dict(columns)
 
@@ -619,11 +629,11 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an extent.
     """
     for name, spec in case.schema.of_role("boxes"):
-        known = rows.measured(f":{name}:boxes")
-        if not known.any():
+        measured = rows.measured(f":{name}:boxes")
+        if not measured.any():
             continue
         zero, flat, nan, empty = (
-            np.where(known, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty")
+            np.where(measured, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty")
         )
         bad = zero + flat + nan
         if (bad > 0).any():
@@ -657,19 +667,22 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
         or rows[f"{picture}:dims"].shape[1] < 2
     ):
         return
-    known = rows.measured(f":{name}:box_ends") & (rows[f"{picture}:ndim"] > 1)
+    measured = rows.measured(f":{name}:box_ends") & (rows[f"{picture}:ndim"] > 1)
     edge = rows[f"{picture}:dims"][:, 1::-1]
 
     def beyond(stat: str) -> Array:
         ends = rows[f":{name}:{stat}"]
-        return np.where(known, np.maximum(-ends[:, :2], ends[:, 2:] - edge).max(axis=1), 0)
+        return np.where(measured, np.maximum(-ends[:, :2], ends[:, 2:] - edge).max(axis=1), 0)
 
     reach = beyond("box_ends")
     away = beyond("box_centres") > _EDGE
     where = f" ({spec.file})" if spec.file else ""
     ends = rows[f":{name}:box_ends"]
     tiny = (
-        known & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & (edge.min(axis=1) >= _PICTURE)
+        measured
+        & (ends.min(axis=1) >= 0)
+        & (ends.max(axis=1) <= 1)
+        & (edge.min(axis=1) >= _PICTURE)
     )
     if tiny.any():
         yield Failure(
@@ -727,12 +740,12 @@ def _degenerate(
         "have a size that is not above 0": flat,
         "hold NaN or infinity": nan,
     }
-    said = [f"{int(count.sum()):,} {what}" for what, count in kinds.items() if count.any()]
-    first = int(rows[f":{name}:first"][bad > 0][0])
+    phrases = [f"{int(count.sum()):,} {what}" for what, count in kinds.items() if count.any()]
+    first_box = int(rows[f":{name}:first"][bad > 0][0])
     only = bool((zero == bad).all())
     return Failure(
         bad > 0,
-        f"{name}: {', '.join(said)} in {pluralize(int((bad > 0).sum()))}; the first is box {first}.",
+        f"{name}: {', '.join(phrases)} in {pluralize(int((bad > 0).sum()))}; the first is box {first_box}.",
         measured={"zero": int(zero.sum()), "flat": int(flat.sum()), "nan": int(nan.sum())},
         expected={"size": "above 0"},
         cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding")

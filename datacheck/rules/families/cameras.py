@@ -35,8 +35,8 @@ _SUPPRESSED_BY = ("DC109", "DC122", "DC221")
 def lens(column: Column, spec: FieldSpec) -> Columns:
     """Focal lengths and principal point of the first camera, in pixels: `lens` (fx, fy, cx, cy)."""
     del spec
-    found, known = cameras(column)
-    return {"lens": Measured(found, known)} if known.any() else {}
+    lenses, present = cameras(column)
+    return {"lens": Measured(lenses, present)} if present.any() else {}
 
 
 def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
@@ -93,19 +93,21 @@ def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | S
     Reference:
         HO3D: 640 x 480, focal length 617, principal point (312, 241).
     """
-    known = rows.measured("lens")
-    if not known.any():
+    measured = rows.measured("lens")
+    if not measured.any():
         return
     size, users = _size_of(case.schema, case.name)
     if size is None:
-        yield Skip(known, "the schema does not say the image_size of this camera")
+        yield Skip(measured, "the schema does not say the image_size of this camera")
         return
     fx, fy, cx, cy = rows["lens"].T
     width, height = size
     off = np.maximum(np.abs(cx - width / 2) / width, np.abs(cy - height / 2) / height)
     view = np.rad2deg(2 * np.arctan2(width / 2, np.abs(fx)))
-    bad = known & ~((off <= float(case.options["off"])) & (fx > 0) & (fy > 0))
-    bad |= known & ((view < float(case.options["narrow"])) | (view > float(case.options["wide"])))
+    bad = measured & ~((off <= float(case.options["off"])) & (fx > 0) & (fy > 0))
+    bad |= measured & (
+        (view < float(case.options["narrow"])) | (view > float(case.options["wide"]))
+    )
     if bad.any():
         yield _other_camera(bad, rows["lens"], view, size, users)
 
@@ -169,8 +171,8 @@ def _other_camera(
 
 def _normalised(camera: Array) -> Array:
     share = camera / np.array([10.0, 10.0, 1.5, 1.5])
-    found: Array = ((share > 0) & (share <= 1)).all(axis=1)
-    return found
+    in_range: Array = ((share > 0) & (share <= 1)).all(axis=1)
+    return in_range
 
 
 def _swapped(camera: Array, width: int, height: int) -> Array:
@@ -184,10 +186,10 @@ def _resized(camera: Array, width: int, height: int) -> Array:
     """Return where both coordinates of the principal point are the same multiple of the centre."""
     across = camera[:, 2] / (width / 2)
     down = camera[:, 3] / (height / 2)
-    found: Array = (
+    same_multiple: Array = (
         (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
     )
-    return found & (np.abs(across - 1) > 0.1)
+    return same_multiple & (np.abs(across - 1) > 0.1)
 
 
 def _viewed(spec: FieldSpec) -> bool:
@@ -206,7 +208,7 @@ def viewing(block: Block, schema: Schema) -> Columns:
     axis, for a camera that looks along +z, then -z; ``<field>:posed`` (6): for positions in the
     camera, their centroid in the world. First as declared (camera to world), then inverted.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         pose = (
             first_poses(block, schema, spec.extrinsics)
@@ -214,26 +216,28 @@ def viewing(block: Block, schema: Schema) -> Columns:
             else None
         )
         column = column_of(block, schema, name) if pose is not None else None
-        here = None if column is None else positions(column)
-        if pose is None or here is None:
+        coordinates = None if column is None else positions(column)
+        if pose is None or coordinates is None:
             continue
-        counts = np.ones(len(block), np.int64) if here[1] is None else here[1]
+        counts = np.ones(len(block), np.int64) if coordinates[1] is None else coordinates[1]
         both = (pose[0], inverse(pose[0]))
-        known = pose[1] & (counts > 0)
+        present = pose[1] & (counts > 0)
         if spec.frame in FRAMES:
-            middle = reduced(np.add, here[0].astype(np.float64), counts) / np.maximum(counts, 1)
+            middle = reduced(np.add, coordinates[0].astype(np.float64), counts) / np.maximum(
+                counts, 1
+            )
             parts = [transformed(middle, t, np.ones(len(block), np.int64)).T for t in both]
-            found[f"{name}:posed"] = Measured(np.concatenate(parts, axis=1), known)
+            columns[f"{name}:posed"] = Measured(np.concatenate(parts, axis=1), present)
         else:
             seen = [
                 reduced(np.add, cone, counts)
                 for t in reversed(both)
-                for cone in _cones(transformed(here[0], t, counts))
+                for cone in _cones(transformed(coordinates[0], t, counts))
             ]
-            found[f"{name}:seen"] = Measured(
-                np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], known
+            columns[f"{name}:seen"] = Measured(
+                np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], present
             )
-    return dict(found)
+    return dict(columns)
 
 
 def _cones(xyz: Array) -> tuple[Array, Array]:
@@ -297,10 +301,10 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
         ScanNet stores camera to world, BOP and COLMAP world to camera.
     """
     column = f":{case.name}:{'posed' if case.spec.frame in FRAMES else 'seen'}"
-    known = rows.measured(column)
-    if not known.any():
+    measured = rows.measured(column)
+    if not measured.any():
         return
-    bad, short = _inverted_views(rows, case, known, column)
+    bad, short = _inverted_views(rows, case, measured, column)
     if short.any():
         yield Skip(short, f"groups of fewer than {case.options['views']} views")
     if bad.any():
@@ -308,17 +312,17 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
 
 
 def _inverted_views(
-    rows: Rows, case: RuleContext, known: Array, column: str
+    rows: Rows, case: RuleContext, measured: Array, column: str
 ) -> tuple[Array, Array]:
     """Return the views of groups that fit only with inverted extrinsics, and of small groups.
 
     Small groups have too few views to decide.
     """
     judge = _inverse_gathers if case.spec.frame in FRAMES else _inverse_in_front
-    bad = known & False
-    short = known & False
+    bad = measured & False
+    short = measured & False
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if 0 < len(mine) < int(case.options["views"]):
             short[mine] = True
         elif len(mine):
@@ -378,7 +382,7 @@ _NEIGHBOURS = 256  # points whose distances to all others are in memory at once
 )
 def posed(block: Block, schema: Schema) -> Columns:
     """Lowest point of an object in the world: ``<field>:lowest``, along `up` (z)."""
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         pose = (
             first_poses(block, schema, spec.posed_by)
@@ -386,19 +390,19 @@ def posed(block: Block, schema: Schema) -> Columns:
             else None
         )
         column = column_of(block, schema, name) if pose is not None else None
-        here = None if column is None else positions(column)
-        if pose is None or here is None:
+        coordinates = None if column is None else positions(column)
+        if pose is None or coordinates is None:
             continue
-        counts = np.ones(len(block), np.int64) if here[1] is None else here[1]
+        counts = np.ones(len(block), np.int64) if coordinates[1] is None else coordinates[1]
         up = spec.up or "z"
         axis = "xyz".index(up[-1])
         sign = -1.0 if up.startswith("-") else 1.0
-        points = here[0].astype(np.float64) * (spec.scale or 1.0)
+        points = coordinates[0].astype(np.float64) * (spec.scale or 1.0)
         height = sign * _moved_coordinate(points, pose[0], counts, axis)
-        found[f"{name}:lowest"] = Measured(
+        columns[f"{name}:lowest"] = Measured(
             reduced(np.minimum, height, counts), pose[1] & (counts > 0)
         )
-    return dict(found)
+    return dict(columns)
 
 
 def _moved_coordinate(points: Array, transforms: Array, counts: Array, axis: int) -> Array:
@@ -459,15 +463,15 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     column = f":{case.name}:lowest"
     allowed = case.spec.rests
-    known = rows.measured(column)
-    if not known.any() or allowed is None:
+    measured = rows.measured(column)
+    if not measured.any() or allowed is None:
         return
     low = rows[column]
     unit = case.spec.unit
     bottom = -math.inf if allowed.low is None else allowed.low
     top = math.inf if allowed.high is None else allowed.high
-    high = known & (low > top)
-    deep = known & (low < bottom)
+    high = measured & (low > top)
+    deep = measured & (low < bottom)
     if high.any():
         yield _off_ground(high, low, "floats", str(allowed), unit or "")
     if deep.any():
@@ -501,12 +505,12 @@ def _registered(spec: FieldSpec) -> bool:
 
 def _neighbours(rows: Rows, case: RuleContext) -> Array:
     """Return each view paired with the next one of its group, the last one with the first."""
-    known = rows.measured("box")
+    measured = rows.measured("box")
     if case.schema.samples.group is None:
         return np.zeros((0, 2), np.int64)
     pairs = []
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine) > 1:
             pairs.append(
                 np.stack([mine, np.roll(mine, -1)], axis=1)[: len(mine) if len(mine) > 2 else 1]
@@ -521,14 +525,14 @@ def _gap(a: Sample, b: Sample, case: RuleContext) -> Mapping[str, float]:
     its own view, the larger of both views; `size`: diagonal of the overlap. NaN where less than a
     tenth of either is near the other.
     """
-    found = _view_distances(_in_world(a, case), _in_world(b, case))
-    if found["gap"] > _CLEARLY * found["spacing"]:
+    distances = _view_distances(_in_world(a, case), _in_world(b, case))
+    if distances["gap"] > _CLEARLY * distances["spacing"]:
         turned = _view_distances(
             _in_world(a, case, inverted=True), _in_world(b, case, inverted=True)
         )
         if turned["gap"] <= _CLEARLY * turned["spacing"]:
             return _NOTHING  # the direction of the extrinsics is wrong, which DC307 reports
-    return found
+    return distances
 
 
 def _view_distances(first: Array | None, second: Array | None) -> Mapping[str, float]:
@@ -559,10 +563,10 @@ def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> A
     block = Block([sample.key], fields, [sample.origin])
     pose = first_poses(block, case.schema, case.spec.extrinsics or "")
     column = column_of(block, case.schema, case.name)
-    here = None if column is None else positions(column)
-    if pose is None or here is None or not pose[1][0] or here[0].shape[1] < 10:
+    coordinates = None if column is None else positions(column)
+    if pose is None or coordinates is None or not pose[1][0] or coordinates[0].shape[1] < 10:
         return None
-    points = here[0][:, :: -(-here[0].shape[1] // _MOST)]
+    points = coordinates[0][:, :: -(-coordinates[0].shape[1] // _MOST)]
     return transformed(
         points, inverse(pose[0]) if inverted else pose[0], np.array([points.shape[1]])
     )
@@ -571,15 +575,15 @@ def _in_world(sample: Sample, case: RuleContext, *, inverted: bool = False) -> A
 def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
     """Return the distance from each point to the nearest of the others."""
     middle = others.mean(axis=1, keepdims=True)  # centred first, so that squares keep precision
-    points, others, found = points - middle, others - middle, []
+    points, others, distances = points - middle, others - middle, []
     far = (others * others).sum(axis=0)
     for start in range(0, points.shape[1], _NEIGHBOURS):
         part = points[:, start : start + _NEIGHBOURS]
         square = (part * part).sum(axis=0)[:, None] + far - 2 * (part.T @ others)
         if itself:
             square[np.arange(part.shape[1]), start + np.arange(part.shape[1])] = np.inf
-        found.append(np.sqrt(np.maximum(square.min(axis=1), 0.0)))
-    return np.concatenate(found)
+        distances.append(np.sqrt(np.maximum(square.min(axis=1), 0.0)))
+    return np.concatenate(distances)
 
 
 @rule(
@@ -643,15 +647,18 @@ def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     gap, spacing, size = (case.pairs.of(name) * unit for name in ("gap", "spacing", "size"))
     seen = np.isfinite(gap)
     options = case.options
-    apart = seen & (gap > float(options["spacing"]) * spacing)
-    apart &= (gap > float(options["far"])) | (gap > float(options["share"]) * size)
+    separated = seen & (gap > float(options["spacing"]) * spacing)
+    separated &= (gap > float(options["far"])) | (gap > float(options["share"]) * size)
     ends = np.concatenate([case.pairs.first, case.pairs.second])
     count = np.bincount(ends[np.tile(seen, 2)], minlength=len(rows))
-    misfits = np.bincount(ends[np.tile(apart, 2)], minlength=len(rows))
+    misfits = np.bincount(ends[np.tile(separated, 2)], minlength=len(rows))
     bad = (count > 0) & (misfits == count)
     if bad.any():
         yield _misregistered(
-            bad, float(np.median(gap[apart])), float(np.median(spacing[apart])), int(apart.sum())
+            bad,
+            float(np.median(gap[separated])),
+            float(np.median(spacing[separated])),
+            int(separated.sum()),
         )
 
 

@@ -103,13 +103,13 @@ def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
         yield Failure(
             none, text, expected={"min_points": least}, fix="Leave them out.", kind="none"
         )
-    if (some := few & ~none).any():
+    if (nonempty := few & ~none).any():
         yield Failure(
-            some,
-            f"{count_phrase(some, 'have')} fewer than {least:,} rows, which the sampler takes; the "
+            nonempty,
+            f"{count_phrase(nonempty, 'have')} fewer than {least:,} rows, which the sampler takes; the "
             f"smallest has "
-            f"{int(count[some].min()):,}: rows are repeated.",
-            measured={"smallest": int(count[some].min())},
+            f"{int(count[nonempty].min()):,}: rows are repeated.",
+            measured={"smallest": int(count[nonempty].min())},
             expected={"min_points": least},
             severity=Severity.WARNING,
             fix="Leave them out, or sample fewer rows.",
@@ -135,13 +135,13 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     a histogram needs no more.
     """
     del spec
-    known = exact_keys(column)
+    exact = exact_keys(column)
     placed = positions(column)
-    if known is None or placed is None:
+    if exact is None or placed is None:
         return {}
-    (keys, lengths), xyz = known, placed[0]
+    (keys, lengths), xyz = exact, placed[0]
     count = np.ones(len(column), np.int64) if lengths is None else lengths
-    apart = spacing(column, _spacing_mask(keys, count))
+    spacings = spacing(column, _spacing_mask(keys, count))
     if not all(np.isfinite(ends).all() for ends in extremes(column)[:2]):
         whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
         keys, count = keys[whole], reduced(np.add, whole, lengths)
@@ -152,21 +152,21 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     copies = np.zeros(len(count), np.int64)
     together = np.cumsum(np.where(looked, count, 0)) // _TOGETHER
     for number in np.unique(together[looked]):
-        some = np.flatnonzero(looked & (together == number))
-        parts = [keys[stops[i] - count[i] : stops[i]] for i in some]
-        copies[some] = _copies(np.concatenate(parts), count[some])
-    found: Columns = {"placed": count, "copies": Measured(copies, count > 0)}
-    return found if apart is None else {**found, "spacing": apart}
+        batch = np.flatnonzero(looked & (together == number))
+        parts = [keys[stops[i] - count[i] : stops[i]] for i in batch]
+        copies[batch] = _copies(np.concatenate(parts), count[batch])
+    columns: Columns = {"placed": count, "copies": Measured(copies, count > 0)}
+    return columns if spacings is None else {**columns, "spacing": spacings}
 
 
 def _spacing_mask(keys: Array, count: Array) -> Array:
     """Return the clouds to measure the spacing of, chosen by first point, last point and size."""
-    asked = count > _MANY
+    chosen = count > _MANY
     filled = count > 0
     stops = np.cumsum(count)
     ends = keys[(stops - count)[filled]] + keys[stops[filled] - 1] + count[filled].astype(np.uint64)
-    asked[filled] |= mixed(ends) % _EACH == 0
-    return asked
+    chosen[filled] |= mixed(ends) % _EACH == 0
+    return chosen
 
 
 def _few_copies(keys: Array) -> bool:
@@ -189,8 +189,10 @@ def _copies(keys: Array, count: Array) -> Array:
     room = np.uint64(max(1, len(count).bit_length()))
     own = keys >> room
     own |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
-    again = np.flatnonzero(~are_last(own))
-    return np.bincount(np.searchsorted(np.cumsum(count), again, side="right"), minlength=len(count))
+    repeats = np.flatnonzero(~are_last(own))
+    return np.bincount(
+        np.searchsorted(np.cumsum(count), repeats, side="right"), minlength=len(count)
+    )
 
 
 @rule(
@@ -239,17 +241,17 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection. Whang et al. 1990, A
         linear-time probabilistic counting algorithm, tells whether there are more than a few.
     """
-    known = rows.measured("copies")
-    if not known.any():
+    measured = rows.measured("copies")
+    if not measured.any():
         return
-    share = np.where(known, rows["copies"] / np.maximum(rows["placed"], 1), 0)
+    share = np.where(measured, rows["copies"] / np.maximum(rows["placed"], 1), 0)
     bad = share > float(case.options["share"])
     if bad.any():
         median = float(np.median(share[bad]))
-        said = f"{100 * median:.3g} % of them{_usual_spacing(rows, bad, case)}, median"
+        detail = f"{100 * median:.3g} % of them{_usual_spacing(rows, bad, case)}, median"
         yield Failure(
             bad,
-            f"{count_phrase(bad, 'hold')} points that are copies of another one ({said}).",
+            f"{count_phrase(bad, 'hold')} points that are copies of another one ({detail}).",
             measured={"share": median, "points": int(rows["copies"][bad].sum())},
             expected={"share": f"..{float(case.options['share']):g}"},
             fix="Merge equal points, and sample again without replacement.",
@@ -258,11 +260,11 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _usual_spacing(rows: Rows, bad: Array, case: RuleContext) -> str:
-    known = bad & rows.measured("spacing")
+    measured = bad & rows.measured("spacing")
     return (
-        f"; others are {format_number(float(np.median(rows['spacing'][known])), case.spec.unit)} "
+        f"; others are {format_number(float(np.median(rows['spacing'][measured])), case.spec.unit)} "
         f"apart"
-        if known.any()
+        if measured.any()
         else ""
     )
 
@@ -296,18 +298,20 @@ def surface(block: Block, schema: Schema) -> Columns:
             continue
         if other.values.ndim != 2 or other.values.shape[1] < 3:
             continue
-        found = np.array(
+        face_stats = np.array(
             [_shape(mine[i], other[i]) for i in range(len(block))], dtype=np.int64
         ).reshape(-1, len(_STATS))
         for place, stat in enumerate(_STATS):
-            columns[f"{name}:{stat}"] = Measured(found[:, place], np.ones(len(block), bool))
+            columns[f"{name}:{stat}"] = Measured(face_stats[:, place], np.ones(len(block), bool))
     return dict(columns)
 
 
 def _shape(faces: Array, points: Array) -> tuple[int, int, int, int, int]:
     if not len(faces) or not np.isfinite(faces).all():
         return len(faces), 0, -1, len(points), 0
-    least, most = (max(-_FARTHEST, min(int(one), _FARTHEST)) for one in (faces.min(), faces.max()))
+    least, most = (
+        max(-_FARTHEST, min(int(index), _FARTHEST)) for index in (faces.min(), faces.max())
+    )
     if least < 0 or most >= len(points):
         return len(faces), least, most, len(points), 0
     corners = points[:, :3].astype(np.float64)[faces[:, :3].astype(np.int64)]
@@ -362,14 +366,14 @@ def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     column = f":{case.name}:faces"
     if column not in rows:
         return
-    known = rows.measured(column)
+    measured = rows.measured(column)
     faces = rows[column]
     points = rows[f":{case.name}:points"]
     least = rows[f":{case.name}:least"]
     most = rows[f":{case.name}:most"]
-    few = known & (faces < int(case.options["least"]))
-    outside = known & ~few & ((least < 0) | (most >= points))
-    flat = known & ~few & ~outside & (rows[f":{case.name}:flat"] >= faces)
+    few = measured & (faces < int(case.options["least"]))
+    outside = measured & ~few & ((least < 0) | (most >= points))
+    flat = measured & ~few & ~outside & (rows[f":{case.name}:flat"] >= faces)
     for kind, bad, words in (
         ("few", few, f"fewer than {case.options['least']} faces"),
         ("outside", outside, f"faces that name points which are not in {case.spec.indexes}"),

@@ -100,36 +100,38 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
         or not 1 < size <= MOST_COMPONENTS
     ):
         return {}
-    known = lengths >= _LEAST_ROWS
-    if not known.any():
+    present = lengths >= _LEAST_ROWS
+    if not present.any():
         return {}
-    found = {
+    table = {
         name: np.zeros((len(column), size), np.float32) for name in ("mean", "scatter", "step")
     }
-    found |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
+    table |= {name: np.zeros((len(column), size), bool) for name in ("whole", "unit")}
     values = column.values.reshape(-1, size)
     peak = np.maximum(*map(np.abs, extremes(column)[:2]))
-    apart: dict[int, _UnitOutliers] = {}
-    for some, count in _of_one_count(np.where(known, np.minimum(lengths, _ROWS), 0), size):
-        rows = column.starts[some, None] + np.arange(count) * lengths[some, None] // count
+    outliers: dict[int, _UnitOutliers] = {}
+    for batch, count in _of_one_count(np.where(present, np.minimum(lengths, _ROWS), 0), size):
+        rows = column.starts[batch, None] + np.arange(count) * lengths[batch, None] // count
         # Rows last: reductions along the last axis are fast.
         taken = np.moveaxis(values[rows], 2, 0).astype(np.float64, order="C")
         mean = taken.mean(axis=2, keepdims=True)
-        found["mean"][some] = mean[:, :, 0].T
-        found["scatter"][some] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
-        found["step"][some] = np.sqrt((np.diff(taken, axis=2) ** 2).mean(axis=2)).T
-        found["whole"][some] = (taken == np.rint(taken)).all(axis=2).T
-        found["unit"][some] = _unit_rows(taken, peak[:, some]).T
-        usual = np.hypot(found["mean"][some], found["scatter"][some]).T
-        far = (peak[:, some] > _PEAK * usual) & (lengths[some] >= _LONG) & (not _over_time(spec))
+        table["mean"][batch] = mean[:, :, 0].T
+        table["scatter"][batch] = np.sqrt(((taken - mean) ** 2).mean(axis=2)).T
+        table["step"][batch] = np.sqrt((np.diff(taken, axis=2) ** 2).mean(axis=2)).T
+        table["whole"][batch] = (taken == np.rint(taken)).all(axis=2).T
+        table["unit"][batch] = _unit_rows(taken, peak[:, batch]).T
+        usual = np.hypot(table["mean"][batch], table["scatter"][batch]).T
+        far = (peak[:, batch] > _PEAK * usual) & (lengths[batch] >= _LONG) & (not _over_time(spec))
         for place, sample in np.argwhere(far).tolist():
-            if some[sample] not in apart:
-                one = _unit_outliers(
-                    column[int(some[sample])].reshape(-1, size)[:, place], taken[place, sample]
+            if batch[sample] not in outliers:
+                outlier = _unit_outliers(
+                    column[int(batch[sample])].reshape(-1, size)[:, place], taken[place, sample]
                 )
-                apart |= {} if one is None else {int(some[sample]): one._replace(column=place)}
-    stats = {f"column_{name}": Measured(numbers_, known) for name, numbers_ in found.items()}
-    return stats | (_outlier_columns(apart, len(column)) if apart else {})
+                outliers |= (
+                    {} if outlier is None else {int(batch[sample]): outlier._replace(column=place)}
+                )
+    stats = {f"column_{name}": Measured(numbers_, present) for name, numbers_ in table.items()}
+    return stats | (_outlier_columns(outliers, len(column)) if outliers else {})
 
 
 def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
@@ -142,20 +144,21 @@ def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
 
 def _unit_rows(taken: Array, peak: Array) -> Array:
     """Tell where four columns begin that make rows of length 1, given eight columns or more."""
-    found = np.zeros(peak.shape, bool)
-    last = len(peak) - _QUATERNION + 1
+    mask = np.zeros(peak.shape, bool)
+    start_count = len(peak) - _QUATERNION + 1
     if len(peak) < 2 * _QUATERNION:
-        return found
+        return mask
     small = np.lib.stride_tricks.sliding_window_view(peak <= 1 + _NEAR, _QUATERNION, axis=0).all(
         axis=2
     )
     if small.any():
         squares = taken * taken
         lengths = sum(
-            (squares[at : at + last] for at in range(1, _QUATERNION)), squares[:last].copy()
+            (squares[offset : offset + start_count] for offset in range(1, _QUATERNION)),
+            squares[:start_count].copy(),
         )
-        found[:last] = small & (np.abs(np.sqrt(lengths) - 1) < _NEAR).all(axis=2)
-    return found
+        mask[:start_count] = small & (np.abs(np.sqrt(lengths) - 1) < _NEAR).all(axis=2)
+    return mask
 
 
 def _over_time(spec: FieldSpec) -> bool:
@@ -172,14 +175,14 @@ class _UnitOutliers(NamedTuple):
     usual: float
 
 
-def _outlier_columns(apart: Mapping[int, _UnitOutliers], count: int) -> dict[str, Measured]:
+def _outlier_columns(outliers: Mapping[int, _UnitOutliers], count: int) -> dict[str, Measured]:
     values = np.zeros((len(_UnitOutliers._fields), count))
-    for sample, one in apart.items():
-        values[:, sample] = one
-    known = np.isin(np.arange(count), list(apart))
+    for sample, outlier in outliers.items():
+        values[:, sample] = outlier
+    present = np.isin(np.arange(count), list(outliers))
     return {
-        f"odd_{name}": Measured(some, known)
-        for name, some in zip(_UnitOutliers._fields, values, strict=True)
+        f"odd_{name}": Measured(numbers, present)
+        for name, numbers in zip(_UnitOutliers._fields, values, strict=True)
     }
 
 
@@ -193,17 +196,17 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     """
     usual = float(np.sort(np.abs(probed))[3 * len(probed) // 4])
     size = np.abs(values.astype(np.float64))
-    odd = size > 2 * _VOID * usual
-    count = int(odd.sum())
-    between = int((~odd & (size > _VOID * usual)).sum())
+    outliers = size > 2 * _VOID * usual
+    count = int(outliers.sum())
+    between = int((~outliers & (size > _VOID * usual)).sum())
     if (
         not usual
         or not _FEW_ROWS <= count <= _FEW_SHARE * len(values)
         or between > _BETWEEN * count
     ):
         return None
-    large = np.sort(values[odd].astype(np.float64))
-    rest = values[~odd].astype(np.float64)
+    large = np.sort(values[outliers].astype(np.float64))
+    rest = values[~outliers].astype(np.float64)
     # Few distinct values are weights or settings, not measurements.
     if int((np.diff(large) > 0).sum()) < _FEW_ROWS / 2:
         return None
@@ -218,11 +221,11 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
     ]
     if len(fits) != 1:
         return None
-    ends = float(size[odd].min()), float(size[odd].max()), usual
-    return _UnitOutliers(count, 0, int(np.argmax(odd)), fits[0], *ends)
+    ends = float(size[outliers].min()), float(size[outliers].max()), usual
+    return _UnitOutliers(count, 0, int(np.argmax(outliers)), fits[0], *ends)
 
 
-def _same_distribution(some: Array, others: Array, least: float) -> bool:
+def _same_distribution(numbers: Array, others: Array, least: float) -> bool:
     """Tell whether sorted numbers are distributed as others (two-sample Kolmogorov-Smirnov test).
 
     Others near 0 do not count.
@@ -230,13 +233,13 @@ def _same_distribution(some: Array, others: Array, least: float) -> bool:
     others = np.sort(others[np.abs(others) > least])
     if len(others) < _FEW_ROWS:
         return False
-    every = np.concatenate([some, others])
+    every = np.concatenate([numbers, others])
     shares = [
         np.searchsorted(numbers_, every, side="right") / len(numbers_)
-        for numbers_ in (some, others)
+        for numbers_ in (numbers, others)
     ]
     return float(np.abs(shares[0] - shares[1]).max()) <= 1.63 * math.sqrt(
-        1 / len(some) + 1 / len(others)
+        1 / len(numbers) + 1 / len(others)
     )
 
 
@@ -344,35 +347,35 @@ def _usual_tables(rows: Rows, least: int) -> _Tables | None:
     """Return the samples with the most frequent number of columns, None where they are too few."""
     if "column_mean" not in rows or "dims" not in rows:
         return None
-    known = rows.measured("column_mean", "min", "dims")
-    if int(known.sum()) < least:
+    measured = rows.measured("column_mean", "min", "dims")
+    if int(measured.sum()) < least:
         return None
     widths = rows["dims"][:, 1:].astype(np.int64).prod(axis=1, where=rows["dims"][:, 1:] > 0)
-    known &= (widths > 0) & (widths <= MOST_COMPONENTS)
-    width = int(np.bincount(widths[known], minlength=1).argmax())
-    at = np.flatnonzero(known & (widths == width))
-    if len(at) < least:
+    measured &= (widths > 0) & (widths <= MOST_COMPONENTS)
+    width = int(np.bincount(widths[measured], minlength=1).argmax())
+    row_indices = np.flatnonzero(measured & (widths == width))
+    if len(row_indices) < least:
         return None
-    found = [
-        rows[name][at][:, :width]
+    tables = [
+        rows[name][row_indices][:, :width]
         for name in (
             "min",
             "max",
             *(f"column_{name}" for name in ("mean", "scatter", "step", "whole", "unit")),
         )
     ]
-    finite = np.isfinite(np.concatenate(found[:5], axis=1)).all(axis=1)
+    finite = np.isfinite(np.concatenate(tables[:5], axis=1)).all(axis=1)
     if int(finite.sum()) < least:
         return None
-    low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in found[:5])
+    low, high, mean, scatter, step = (values[finite].astype(np.float64) for values in tables[:5])
     return _Tables(
-        at[finite],
+        row_indices[finite],
         low,
         high,
         mean,
         scatter,
         step,
-        *(values[finite].astype(bool) for values in found[5:]),
+        *(values[finite].astype(bool) for values in tables[5:]),
     )
 
 
@@ -401,25 +404,30 @@ def _scaled_rows(rows: Rows) -> Iterator[Failure]:
     """Yield the samples with a column in which a few rows are in another unit than the others."""
     if "odd_rows" not in rows:
         return
-    known = rows.measured("odd_rows")
+    measured = rows.measured("odd_rows")
     for column, factor in sorted(
-        {*zip(rows["odd_column"][known], rows["odd_factor"][known], strict=True)}
+        {*zip(rows["odd_column"][measured], rows["odd_factor"][measured], strict=True)}
     ):
-        odd = known & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
-        of = int(rows["dims"][odd, 0].sum())
-        low = format_number(float(rows["odd_low"][odd].min()))
-        high = format_number(float(rows["odd_high"][odd].max()))
+        affected = measured & (rows["odd_column"] == column) & (rows["odd_factor"] == factor)
+        total_rows = int(rows["dims"][affected, 0].sum())
+        low = format_number(float(rows["odd_low"][affected].min()))
+        high = format_number(float(rows["odd_high"][affected].max()))
         kind, words = next((kind, words) for kind, words, by in _FACTORS if by == factor)
         words = words if kind == "deg" else "a lost decimal point, or another unit"
-        count = int(rows["odd_rows"][odd].sum())
+        count = int(rows["odd_rows"][affected].sum())
         yield Failure(
-            odd,
-            f"column {int(column)} of {pluralize(int(odd.sum()))} reaches {low} to {high} in "
+            affected,
+            f"column {int(column)} of {pluralize(int(affected.sum()))} reaches {low} to {high} in "
             f"{pluralize(count, 'row')} of "
-            f"{of:,} (the first: row {int(rows['odd_first'][odd][0]):,}), in about three quarters "
+            f"{total_rows:,} (the first: row {int(rows['odd_first'][affected][0]):,}), in about three quarters "
             f"at most "
-            f"{format_number(float(rows['odd_usual'][odd].max()))}.",
-            measured={"column": int(column), "rows": count, "of": of, "factor": float(factor)},
+            f"{format_number(float(rows['odd_usual'][affected].max()))}.",
+            measured={
+                "column": int(column),
+                "rows": count,
+                "of": total_rows,
+                "factor": float(factor),
+            },
             cause=Cause(
                 f"probably {words}: divided by {factor:.4g} they are distributed as the others",
                 kind,
@@ -440,23 +448,23 @@ def _rounded(rows: Rows, tables: _Tables, most: int, spec: FieldSpec) -> Iterato
     whole = tables.whole & (ends == np.rint(ends)).all(axis=0)
     fractions = whole.sum(axis=0) <= most
     moving = (tables.scatter > 0) & fractions
-    odd = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
+    rounded = whole[:, fractions].all(axis=1) & (moving.sum(axis=1) > 1)
     size = np.where(fractions, tables.peak, 0).max(axis=1)
-    odd &= size < _NO_FRACTIONS
+    rounded &= size < _NO_FRACTIONS
     # Few points may be corners of a drawn box, which are whole; a scanned cloud has many.
     if spec.role == "points":
-        odd &= rows["dims"][tables.at, 0] >= _CLOUD
-    if not 0 < int(odd.sum()) <= most or int(fractions.sum()) < 2:
+        rounded &= rows["dims"][tables.at, 0] >= _CLOUD
+    if not 0 < int(rounded.sum()) <= most or int(fractions.sum()) < 2:
         return
-    few = _mask(rows, tables.at[odd])
-    low = float(tables.low[odd][:, fractions].min())
-    high = float(tables.high[odd][:, fractions].max())
-    switches = bool((size[odd] <= _SWITCH).all())
+    few = _mask(rows, tables.at[rounded])
+    low = float(tables.low[rounded][:, fractions].min())
+    high = float(tables.high[rounded][:, fractions].max())
+    switches = bool((size[rounded] <= _SWITCH).all())
     yield Failure(
         few,
         f"{count_phrase(few, 'hold')} whole numbers only ({format_number(low)} to "
         f"{format_number(high)}) in "
-        f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~odd).sum()):,} "
+        f"{_named(np.flatnonzero(fractions), tables.width)}, where the other {int((~rounded).sum()):,} "
         f"have fractions.",
         measured={"columns": np.flatnonzero(fractions).tolist(), "low": low, "high": high},
         cause=None
@@ -482,23 +490,23 @@ class _Gap(NamedTuple):
 
 def _gaps(tables: _Tables, most: int) -> dict[tuple[int, ...], list[_Gap]]:
     """Return the columns where few samples exceed all others by a gap, by these samples."""
-    found: dict[tuple[int, ...], list[_Gap]] = {}
+    gaps: dict[tuple[int, ...], list[_Gap]] = {}
     logs = _logs(tables.peak)
     for column in np.flatnonzero(tables.whole.mean(axis=0) < 0.5).tolist():
-        known = np.flatnonzero(np.isfinite(logs[:, column]))
-        if len(known) < len(logs) - most or most < 1:
+        finite_rows = np.flatnonzero(np.isfinite(logs[:, column]))
+        if len(finite_rows) < len(logs) - most or most < 1:
             continue
-        order = known[np.argsort(logs[known, column], kind="stable")]
+        order = finite_rows[np.argsort(logs[finite_rows, column], kind="stable")]
         size = logs[order, column]
         steps = np.diff(size)[-most:]
         first = len(order) - len(steps) + int(np.argmax(steps))
         # A constant column is a setting.
         if steps.max() >= _GAP and (tables.low < tables.high)[order[first:], column].all():
             few = tuple(sorted(order[first:].tolist()))
-            found.setdefault(few, []).append(
+            gaps.setdefault(few, []).append(
                 _Gap(column, float(steps.max()), float(size[first - 1] - size[0]))
             )
-    return found
+    return gaps
 
 
 def _logs(values: Array) -> Array:
@@ -510,20 +518,20 @@ def _scaled(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
     groups = _gaps(tables, most)
     for few in sorted(groups, key=lambda few: -sum(gap.size for gap in groups[few])):
         gaps = groups[few]
-        odd = np.isin(np.arange(len(tables.at)), few)
+        scaled = np.isin(np.arange(len(tables.at)), few)
         places = [gap.column for gap in gaps]
         narrow = all(gap.band <= _DECADE for gap in gaps)
         several = len(gaps) > 1 and len(few) > 2
         far = sum(gap.size for gap in gaps) >= (_FAR if len(gaps) > 1 else _FAR_ALONE)
-        if not far or not (narrow or several) or not _move_alike(tables, places, odd):
+        if not far or not (narrow or several) or not _move_alike(tables, places, scaled):
             continue
-        inside, cause = _unit(rows, tables, places, odd)
+        inside, cause = _unit(rows, tables, places, scaled)
         if cause is not None or (inside and narrow):
-            yield _in_other_unit(rows, tables, places, odd, cause)
+            yield _in_other_unit(rows, tables, places, scaled, cause)
             return
 
 
-def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
+def _move_alike(tables: _Tables, places: list[int], scaled: Array) -> bool:
     """Tell whether columns of few samples vary along their rows as in the others, at any scale."""
     still = tables.low == tables.high
     for part, whole in ((tables.step, tables.scatter), (tables.scatter, tables.peak)):
@@ -531,19 +539,21 @@ def _move_alike(tables: _Tables, places: list[int], odd: Array) -> bool:
         logs = logs[:, np.isfinite(logs).any(axis=0)]
         if not logs.shape[1]:
             continue
-        low = np.fmin.reduce(logs[~odd])
-        high = np.fmax.reduce(logs[~odd])
-        inside = (logs[odd] >= low - _SHAPE_SLACK) & (logs[odd] <= high + _SHAPE_SLACK)
-        if not (inside | np.isnan(logs[odd])).all():
+        low = np.fmin.reduce(logs[~scaled])
+        high = np.fmax.reduce(logs[~scaled])
+        inside = (logs[scaled] >= low - _SHAPE_SLACK) & (logs[scaled] <= high + _SHAPE_SLACK)
+        if not (inside | np.isnan(logs[scaled])).all():
             return False
     return True
 
 
-def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[bool, Cause | None]:
+def _unit(
+    rows: Rows, tables: _Tables, places: list[int], scaled: Array
+) -> tuple[bool, Cause | None]:
     """Return whether a factor brings few samples' columns into the others' range, and the cause."""
     logs = _logs(tables.peak[:, places])
-    low = np.fmin.reduce(logs[~odd]) - _SLACK
-    high = np.fmax.reduce(logs[~odd]) + _SLACK
+    low = np.fmin.reduce(logs[~scaled]) - _SLACK
+    high = np.fmax.reduce(logs[~scaled]) + _SLACK
     groups = rows.where(_mask(rows, tables.at)).groups
     names = [f"column {place}" for place in places]
     changes = []
@@ -556,18 +566,18 @@ def _unit(rows: Rows, tables: _Tables, places: list[int], odd: Array) -> tuple[b
                 kind, f"probably {words}", 1 / factor, looks, allowed, common=kind == "deg"
             )
         )
-    inside = any(bool(change.allowed[odd].all()) for change in changes)
+    inside = any(bool(change.allowed[scaled].all()) for change in changes)
     return inside, explain(
-        changes, dict(zip(names, logs.T, strict=True)), {}, odd, ~odd, groups, share=1.0
+        changes, dict(zip(names, logs.T, strict=True)), {}, scaled, ~scaled, groups, share=1.0
     )
 
 
 def _in_other_unit(
-    rows: Rows, tables: _Tables, places: list[int], odd: Array, cause: Cause | None
+    rows: Rows, tables: _Tables, places: list[int], scaled: Array, cause: Cause | None
 ) -> Failure:
-    few = _mask(rows, tables.at[odd])
+    few = _mask(rows, tables.at[scaled])
     peak = tables.peak[:, places]
-    ratio = np.median(peak[odd], axis=0) / np.median(peak[~odd], axis=0)
+    ratio = np.median(peak[scaled], axis=0) / np.median(peak[~scaled], axis=0)
     size = np.zeros(len(rows))
     size[tables.at] = peak.max(axis=1)
     first = int(np.argmax(ratio))
@@ -576,13 +586,13 @@ def _in_other_unit(
     )
     return Failure(
         few,
-        f"{_named(places, tables.width)} of {pluralize(int(odd.sum()))} "
+        f"{_named(places, tables.width)} of {pluralize(int(scaled.sum()))} "
         f"{'reach' if len(places) > 1 else 'reaches'} "
         f"{times} times what {'they do' if len(places) > 1 else 'it does'} in the other "
-        f"{int((~odd).sum()):,} (column "
-        f"{places[first]}: {_between(peak[odd, first])}, in the others "
-        f"{_between(peak[~odd, first])}).",
-        measured={"columns": places, "ratio": [float(one) for one in ratio]},
+        f"{int((~scaled).sum()):,} (column "
+        f"{places[first]}: {_between(peak[scaled, first])}, in the others "
+        f"{_between(peak[~scaled, first])}).",
+        measured={"columns": places, "ratio": [float(value) for value in ratio]},
         cause=cause,
         kind="unit",
         fix="Look at these samples; convert the columns if they are in another unit.",
@@ -622,15 +632,17 @@ def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
     narrow = logs.argmin(axis=1)
     ordered = np.sort(logs, axis=1)
     usual = int(np.bincount(narrow, minlength=3).argmax())
-    odd = narrow != usual
-    if not 0 < int(odd.sum()) <= most or (ordered[:, 1] - ordered[:, 0]).min() < _NARROW:
+    exchanged = narrow != usual
+    if not 0 < int(exchanged.sum()) <= most or (ordered[:, 1] - ordered[:, 0]).min() < _NARROW:
         return
-    room = np.stack([np.full(3, _SHAPE_SLACK), 0.5 * np.median(tables.scatter[~odd, :3], axis=0)])
+    room = np.stack(
+        [np.full(3, _SHAPE_SLACK), 0.5 * np.median(tables.scatter[~exchanged, :3], axis=0)]
+    )
     looks = np.stack([logs, mean])
-    low = looks[:, ~odd].min(axis=1) - room
-    high = looks[:, ~odd].max(axis=1) + room
-    for other in sorted(set(narrow[odd].tolist())):
-        mine = odd & (narrow == other)
+    low = looks[:, ~exchanged].min(axis=1) - room
+    high = looks[:, ~exchanged].max(axis=1) + room
+    for other in sorted(set(narrow[exchanged].tolist())):
+        mine = exchanged & (narrow == other)
         order = [0, 1, 2]
         order[usual], order[other] = other, usual
         mended = looks[:, mine][:, :, order]
@@ -638,20 +650,20 @@ def _exchanged(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
             yield _axes(rows, tables, mine, usual, other)
 
 
-def _axes(rows: Rows, tables: _Tables, odd: Array, usual: int, other: int) -> Failure:
-    few = _mask(rows, tables.at[odd])
-    rest = tables.scatter[~odd]
-    one, two = sorted((usual, other))
+def _axes(rows: Rows, tables: _Tables, exchanged: Array, usual: int, other: int) -> Failure:
+    few = _mask(rows, tables.at[exchanged])
+    rest = tables.scatter[~exchanged]
+    low_axis, high_axis = sorted((usual, other))
     return Failure(
         few,
-        f"the narrow axis of {pluralize(int(odd.sum()))} is column {other} (standard deviation "
-        f"{_between(tables.scatter[odd, other])}, of column {usual} "
-        f"{_between(tables.scatter[odd, usual])}), of the "
+        f"the narrow axis of {pluralize(int(exchanged.sum()))} is column {other} (standard deviation "
+        f"{_between(tables.scatter[exchanged, other])}, of column {usual} "
+        f"{_between(tables.scatter[exchanged, usual])}), of the "
         f"other {len(rest):,} it is column {usual} ({_between(rest[:, usual])}, of column {other} "
         f"{_between(rest[:, other])}).",
-        measured={"columns": [one, two], "samples": int(odd.sum())},
+        measured={"columns": [low_axis, high_axis], "samples": int(exchanged.sum())},
         cause=Cause(
-            f"probably columns {one} and {two} exchanged, or the clouds turned by 90 degrees: so "
+            f"probably columns {low_axis} and {high_axis} exchanged, or the clouds turned by 90 degrees: so "
             f"they lie as in the "
             "others",
             "exchanged",
@@ -668,43 +680,45 @@ def _reordered_quaternions(rows: Rows, tables: _Tables, most: int) -> Iterator[F
     """Yield samples whose quaternions, two or more a row, have w at the end opposite to others'."""
     squares = tables.mean**2 + tables.scatter**2
     starts = list(_quaternions(tables))
-    for first in (True, False):
-        here, there = (0, _QUATERNION - 1) if first else (_QUATERNION - 1, 0)
-        mine = [at for at in starts if (squares[:, at + here] > _LARGE).mean() >= _MOSTLY]
+    for w_first in (True, False):
+        w_offset, opposite_offset = (0, _QUATERNION - 1) if w_first else (_QUATERNION - 1, 0)
+        mine = [
+            start for start in starts if (squares[:, start + w_offset] > _LARGE).mean() >= _MOSTLY
+        ]
         if len(mine) < 2:
             continue
         unit = tables.unit[:, mine]
-        share = ((squares[:, [at + there for at in mine]] > _LARGE) & unit).sum(
+        share = ((squares[:, [start + opposite_offset for start in mine]] > _LARGE) & unit).sum(
             axis=1
         ) / np.maximum(unit.sum(axis=1), 1)
-        odd = (share >= _MOSTLY) & (unit.sum(axis=1) > 1)
-        if 0 < int(odd.sum()) <= most and float(share[~odd].max()) < 1 - _MOSTLY:
-            yield _other_order(rows, tables, odd, mine, first=first)
+        reordered = (share >= _MOSTLY) & (unit.sum(axis=1) > 1)
+        if 0 < int(reordered.sum()) <= most and float(share[~reordered].max()) < 1 - _MOSTLY:
+            yield _other_order(rows, tables, reordered, mine, first=w_first)
 
 
 def _quaternions(tables: _Tables) -> Iterator[int]:
     """Yield the first column of each quaternion that most samples have."""
-    behind = 0
-    for at in np.flatnonzero(tables.unit.mean(axis=0) >= _LARGE).tolist():
-        if at >= behind:
-            behind = at + _QUATERNION
-            yield at
+    next_free = 0
+    for start in np.flatnonzero(tables.unit.mean(axis=0) >= _LARGE).tolist():
+        if start >= next_free:
+            next_free = start + _QUATERNION
+            yield start
 
 
 def _other_order(
-    rows: Rows, tables: _Tables, odd: Array, starts: list[int], *, first: bool
+    rows: Rows, tables: _Tables, reordered: Array, starts: list[int], *, first: bool
 ) -> Failure:
-    few = _mask(rows, tables.at[odd])
+    few = _mask(rows, tables.at[reordered])
     ends = ("first", "last") if first else ("last", "first")
     orders = ("x y z w", "w x y z") if first else ("w x y z", "x y z w")
     return Failure(
         few,
-        f"in {pluralize(int(odd.sum()))} the largest number of the quaternions (columns "
+        f"in {pluralize(int(reordered.sum()))} the largest number of the quaternions (columns "
         f"{starts[0]}, "
         f"{first_few(map(str, starts[1:]))} and the three behind each) is the {ends[1]} of four, "
         f"in the other "
-        f"{int((~odd).sum()):,} the {ends[0]}.",
-        measured={"columns": starts, "samples": int(odd.sum())},
+        f"{int((~reordered).sum()):,} the {ends[0]}.",
+        measured={"columns": starts, "samples": int(reordered.sum())},
         cause=Cause(f"probably {orders[0]} where the others hold {orders[1]}", "order"),
         kind="order",
         fix="Look at them; exchange the order of the columns as in the other samples.",
@@ -772,17 +786,23 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in millimetres, nothing found.
     """
     for name in unlisted_fields(rows.table, case.schema):
-        known = rows.measured(f"{name}:max", f"{name}:ndim")
-        if int(known.sum()) < int(case.options["least"]):
+        measured = rows.measured(f"{name}:max", f"{name}:ndim")
+        if int(measured.sum()) < int(case.options["least"]):
             continue
         forms = _forms(rows, name)
         usual, count = Counter(
-            form for form, there in zip(forms, known, strict=True) if there
+            form for form, present in zip(forms, measured, strict=True) if present
         ).most_common(1)[0]
-        other = known & np.array([form != usual for form in forms])
-        if _is_minority(other, known, case):
+        other = measured & np.array([form != usual for form in forms])
+        if _is_minority(other, measured, case):
             seen = first_few(
-                sorted({_form_text(form) for form, odd in zip(forms, other, strict=True) if odd})
+                sorted(
+                    {
+                        _form_text(form)
+                        for form, differs in zip(forms, other, strict=True)
+                        if differs
+                    }
+                )
             )
             yield _odd_failure(
                 name,
@@ -790,22 +810,22 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 f"{count_phrase(other, 'hold')} {seen} where {count:,} hold {_form_text(usual)}",
                 "form",
             )
-        alike = known & ~other
-        yield from _large(rows, case, name, alike, usual)
-        yield from _still(rows, case, name, alike, usual)
-        yield from _reordered_unlisted(rows, case, name, alike, usual)
+        conforming = measured & ~other
+        yield from _large(rows, case, name, conforming, usual)
+        yield from _still(rows, case, name, conforming, usual)
+        yield from _reordered_unlisted(rows, case, name, conforming, usual)
 
 
-def _is_minority(odd: Array, of: Array, case: RuleContext) -> bool:
-    return 0 < int(odd.sum()) <= float(case.options["share"]) * int(of.sum())
+def _is_minority(minority: Array, population: Array, case: RuleContext) -> bool:
+    return 0 < int(minority.sum()) <= float(case.options["share"]) * int(population.sum())
 
 
 def _odd_failure(
-    name: str, mask: Array, said: str, kind: str, order: Array | None = None
+    name: str, mask: Array, message: str, kind: str, order: Array | None = None
 ) -> Failure:
     return Failure(
         mask,
-        f"{said}.",
+        f"{message}.",
         kind=kind,
         order=order,
         extra=(name,),
@@ -838,53 +858,65 @@ def _form_text(form: tuple[str, int, tuple[int, ...]]) -> str:
 
 
 def _large(
-    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows,
+    case: RuleContext,
+    name: str,
+    measured: Array,
+    usual: tuple[str, int, tuple[int, ...]],
 ) -> Iterator[Failure]:
     # Integers may be names and counters: among 0 and 1, a 150 is no larger measurement.
     if usual[0] != "floats":
         return
     size = np.maximum(np.abs(rows[f"{name}:min"]), np.abs(rows[f"{name}:max"])).max(axis=1)
-    good = known & np.isfinite(size)
+    good = measured & np.isfinite(size)
     if not good.any() or not (typical := float(np.median(size[good]))):
         return
-    odd = good & (size >= float(case.options["factor"]) * typical)
-    rest = size[good & ~odd]
+    outliers = good & (size >= float(case.options["factor"]) * typical)
+    rest = size[good & ~outliers]
     if (
         rest.all()
-        and _is_minority(odd, known, case)
+        and _is_minority(outliers, measured, case)
         and float(rest.max()) <= _ALIKE * float(rest.min())
     ):
-        said = (
-            f"{count_phrase(odd, 'hold')} numbers up to "
-            f"{format_number(float(size[odd].max()))}; the others reach "
+        message = (
+            f"{count_phrase(outliers, 'hold')} numbers up to "
+            f"{format_number(float(size[outliers].max()))}; the others reach "
         )
         yield _odd_failure(
             name,
-            odd,
-            f"{said}{format_number(float(rest.min()))} to {format_number(float(rest.max()))}",
+            outliers,
+            f"{message}{format_number(float(rest.min()))} to {format_number(float(rest.max()))}",
             "large",
             size,
         )
 
 
 def _still(
-    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows,
+    case: RuleContext,
+    name: str,
+    measured: Array,
+    usual: tuple[str, int, tuple[int, ...]],
 ) -> Iterator[Failure]:
     kind, ndim, sizes = usual
     if kind != "floats" or ndim != 2 or sizes[0] < _COLUMNS:
         return
-    long = known & (rows[f"{name}:dims"][:, 0] >= _STEPS)
+    long = measured & (rows[f"{name}:dims"][:, 0] >= _STEPS)
     still = long & (rows[f"{name}:min"] == rows[f"{name}:max"]).all(axis=1)
     if int(long.sum()) >= int(case.options["least"]) and _is_minority(still, long, case):
-        said = (
+        message = (
             f"{count_phrase(still, 'stand')} still in all dimensions; "
             f"{int((long & ~still).sum()):,} others move"
         )
-        yield _odd_failure(name, still, said, "still")
+        yield _odd_failure(name, still, message, "still")
 
 
 def _reordered_unlisted(
-    rows: Rows, case: RuleContext, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+    rows: Rows,
+    case: RuleContext,
+    name: str,
+    measured: Array,
+    usual: tuple[str, int, tuple[int, ...]],
 ) -> Iterator[Failure]:
     """Yield samples whose four columns are the others' rotated by one: w first against w last."""
     if usual[0] != "floats" or usual[2] != (4,):
@@ -892,23 +924,23 @@ def _reordered_unlisted(
     # Cut to four columns: the table pads rows to the widest sample.
     low = rows[f"{name}:min"][:, :4]
     high = rows[f"{name}:max"][:, :4]
-    known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
-    known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(
-        axis=1
-    )
-    if int(known.sum()) < int(case.options["least"]):
+    measured = measured & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
+    measured &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(
+        low + high
+    ).all(axis=1)
+    if int(measured.sum()) < int(case.options["least"]):
         return
     ends = np.stack([low, high])
-    middle = np.median(ends[:, known], axis=1)[:, None]
+    middle = np.median(ends[:, measured], axis=1)[:, None]
     away = np.abs(ends - middle).max(axis=(0, 2))
     turned = np.minimum(
         *(np.abs(np.roll(ends, by, axis=2) - middle).max(axis=(0, 2)) for by in (1, -1))
     )
-    odd = known & (away > _APART) & (turned < away / 2)
-    rest = known & ~odd
-    if _is_minority(odd, known, case) and float(away[rest].max()) < _APART:
-        said = (
-            f"{count_phrase(odd, 'have')} unit quaternions that fit the others with their "
+    reordered = measured & (away > _APART) & (turned < away / 2)
+    rest = measured & ~reordered
+    if _is_minority(reordered, measured, case) and float(away[rest].max()) < _APART:
+        message = (
+            f"{count_phrase(reordered, 'have')} unit quaternions that fit the others with their "
             f"columns turned by one"
         )
-        yield _odd_failure(name, odd, f"{said} (w first, w last)", "order", away)
+        yield _odd_failure(name, reordered, f"{message} (w first, w last)", "order", away)

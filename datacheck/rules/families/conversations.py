@@ -71,12 +71,14 @@ def _roles(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
     """Return the roles in order, and whether a turn may be empty or a mere "None"."""
     try:
         roles = tuple([m["role"] for m in messages])
-        said = [m["content"] for m in messages]
-        odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
+        contents = [m["content"] for m in messages]
+        maybe_empty = min(map(len, contents), default=_SHORT) < _SHORT or any(
+            map(str.isspace, contents)
+        )
         "".join(roles)
     except (KeyError, TypeError):
         return tuple(map(role_of, messages)), True
-    return roles, odd
+    return roles, maybe_empty
 
 
 @lru_cache(maxsize=65_536)
@@ -91,7 +93,9 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
         wrong |= 0 if _asks(learnt) or any(map(_asks, roles[:first])) else NO_USER
         wrong |= LAST if roles[-1] not in {learnt, CALLER} else 0
     wrong |= (
-        TWICE if any(one == two and one.lower() in _USERS for one, two in pairwise(roles)) else 0
+        TWICE
+        if any(earlier == later and earlier.lower() in _USERS for earlier, later in pairwise(roles))
+        else 0
     )
     return wrong, strange
 
@@ -111,8 +115,8 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
         wrong |= _spans(message)
         wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
         for key in ("tools", "tool_calls"):
-            said = message.get(key)
-            wrong |= TOOLS if isinstance(said, str) and said and not _parses(said) else 0
+            value = message.get(key)
+            wrong |= TOOLS if isinstance(value, str) and value and not _parses(value) else 0
     return wrong
 
 
@@ -121,20 +125,20 @@ def _spans(message: dict[str, Any]) -> int:
 
     A span is too long if it ends beyond the message's text.
     """
-    found = 0
+    flags = 0
     inner = [value for value in message.values() if isinstance(value, dict | list)]
-    said = content_of(message) if inner else None
-    room = len(said.encode("utf-8", "surrogatepass")) if isinstance(said, str) else None
+    content = content_of(message) if inner else None
+    room = len(content.encode("utf-8", "surrogatepass")) if isinstance(content, str) else None
     while inner and room is not None:
-        one = inner.pop()
-        if isinstance(one, dict):
-            start = one.get("start")
-            end = one.get("exclusive_end")
+        node = inner.pop()
+        if isinstance(node, dict):
+            start = node.get("start")
+            end = node.get("exclusive_end")
             if isinstance(start, int) and isinstance(end, int):
-                found |= SPANNED | (SPANS if end > room else 0)
-        values = one.values() if isinstance(one, dict) else one
+                flags |= SPANNED | (SPANS if end > room else 0)
+        values = node.values() if isinstance(node, dict) else node
         inner += [value for value in values if isinstance(value, dict | list)]
-    return found
+    return flags
 
 
 def _is_call(message: dict[str, Any]) -> bool:
@@ -174,46 +178,53 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
         return dict(_order_columns(turns, spec.speakers, learnt)) | {"turns": turns.orders()}
     chats = chats_in(column)
     heard = [_roles(messages) for messages in chats]
-    told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
-    order = np.array([wrong for wrong, _ in told], dtype=np.int64)
+    order_checks = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
+    order = np.array([wrong for wrong, _ in order_checks], dtype=np.int64)
     called = [
         i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]
     ]
-    odd = [i for i, (_, odd) in enumerate(heard) if odd]
+    maybe_empty = [i for i, (_, maybe_empty) in enumerate(heard) if maybe_empty]
     spoken = _speaker_columns(
-        chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd
+        chats.__getitem__,
+        learnt,
+        order,
+        [strange for _, strange in order_checks],
+        called,
+        maybe_empty,
     )
     return dict(spoken) | {"turns": [order_of(roles[: SPELLED + 1]) for roles, _ in heard]}
 
 
-def _order_columns(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
+def _order_columns(turns: Turns, allowed_roles: tuple[str, ...], learnt: str) -> Columns:
     """Return the columns of `speakers` for plain chats: the faults of `_order`, vectorized."""
     count = len(turns.roles)
     filled = turns.counts > 0
     answer = turns.first(turns.where(learnt, CALLER))
-    asked = turns.first(turns.where(*filter(_asks, turns.words)))
-    order = np.where((answer < count) & (asked >= answer), NO_USER, 0)
-    last = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
+    question = turns.first(turns.where(*filter(_asks, turns.words)))
+    order = np.where((answer < count) & (question >= answer), NO_USER, 0)
+    last_roles = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
     ends = np.zeros(len(order), bool)
-    ends[filled] = np.array([word in {learnt, CALLER} for word in turns.words], dtype=bool)[last]
+    ends[filled] = np.array([word in {learnt, CALLER} for word in turns.words], dtype=bool)[
+        last_roles
+    ]
     order[(answer < count) & ~ends] |= LAST
     users = turns.where(*(word for word in turns.words if word.lower() in _USERS))
     twice = users[1:] & (turns.roles[1:] == turns.roles[:-1])
     owners = np.repeat(np.arange(len(turns.counts)), turns.counts)
     order[owners[1:][twice & (owners[1:] == owners[:-1])]] |= TWICE
     strange = [""] * len(order)
-    if known and any(word not in known for word in turns.words):
-        first = turns.first(~turns.where(*known))
+    if allowed_roles and any(word not in allowed_roles for word in turns.words):
+        first = turns.first(~turns.where(*allowed_roles))
         for i in np.flatnonzero(first < count).tolist():
             strange[i] = shortened(turns.words[turns.roles[first[i]]], _NAME_BYTES)
             order[i] |= UNKNOWN if strange[i] else 0
     called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
-    odd = blank(turns.said)
+    maybe_empty = blank(turns.said)
     assert turns.said.lengths is not None
     # Lengths are bytes, and a character has four at most.
-    short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))
-    odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
-    owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
+    short = np.flatnonzero(~maybe_empty & (turns.said.lengths < 4 * _SHORT))
+    maybe_empty[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
+    owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(maybe_empty), side="right")
     return _speaker_columns(
         turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist()
     )
@@ -225,13 +236,13 @@ def _speaker_columns(
     order: Array,
     strange: list[str],
     called: Sequence[int],
-    odd: Sequence[int],
+    maybe_empty: Sequence[int],
 ) -> Columns:
     """Return the columns of `speakers`, after a closer look at chats with calls or odd turns."""
     for i in called:
         order[i] |= _calls(chat(i))
     counts = np.zeros((3, len(order)), np.int64)
-    for i in odd:
+    for i in maybe_empty:
         counts[:, i] = _empty_turns(chat(i), learnt)
     return {
         "order": order,
@@ -246,16 +257,16 @@ def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, 
     """Return counts of turns: empty ones to learn from, other empty ones, mere None."""
     hollow = mute = unsaid = 0
     for message in messages:
-        said = content_of(message)
-        if not isinstance(said, str):
+        content = content_of(message)
+        if not isinstance(content, str):
             continue
-        if not said.strip():
+        if not content.strip():
             silent = not (message.get("tool_calls") or message.get("reasoning_content"))
             hollow += silent and role_of(message) == learnt
             # An empty system turn is a valid choice: no instruction.
             mute += silent and role_of(message) not in {learnt, "system"}
         else:
-            unsaid += said.strip().lower() in _NAMELESS
+            unsaid += content.strip().lower() in _NAMELESS
     return hollow, mute, unsaid
 
 
@@ -316,48 +327,49 @@ def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         minimind's PretrainDataset trains on str(text): a missing text becomes the word None.
     """
-    known = rows.measured("hollow", "unsaid")
-    if not known.any():
+    measured = rows.measured("hollow", "unsaid")
+    if not measured.any():
         return
     what = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
     share = float(case.options["share"])
-    hollow = known & (rows["hollow"] > 0)
-    if hollow.any() and (case.spec.role != "text" or _exceptions(rows, hollow, known, case)):
-        found = _empty(hollow, f"{count_phrase(hollow, 'have')} an empty {what}.", "empty")
+    hollow = measured & (rows["hollow"] > 0)
+    if hollow.any() and (case.spec.role != "text" or _exceptions(rows, hollow, measured, case)):
+        failure = _empty(hollow, f"{count_phrase(hollow, 'have')} an empty {what}.", "empty")
         yield (
-            replace(found, severity=Severity.WARNING)
+            replace(failure, severity=Severity.WARNING)
             if case.spec.optional and case.spec.role == "text"
-            else found
+            else failure
         )
-    unsaid = known & (rows["unsaid"] > 0)
+    unsaid = measured & (rows["unsaid"] > 0)
     if unsaid.any():
         text = (
             f"{count_phrase(unsaid, 'say')} None, nan or null and nothing else in a "
             f"{what.split()[-1]}."
         )
         yield _empty(unsaid, text, "none")
-    mute = known & (rows["mute"] > 0) if "mute" in rows else known & False
-    if mute.sum() > share * known.sum():
+    mute = measured & (rows["mute"] > 0) if "mute" in rows else measured & False
+    if mute.sum() > share * measured.sum():
         yield _empty(
             mute, f"{count_phrase(mute, 'have')} an empty turn of another speaker.", "mute"
         )
 
 
-def _exceptions(rows: Rows, hollow: Array, known: Array, case: RuleContext) -> bool:
+def _exceptions(rows: Rows, hollow: Array, measured: Array, case: RuleContext) -> bool:
     """Tell whether empty texts are too many, in all or in one file.
 
     In an optional field they are exceptions only while they are few.
     """
     share = float(case.options["share"])
     count = int(hollow.sum())
-    if case.spec.optional and count > _RARELY * known.sum():
+    if case.spec.optional and count > _RARELY * measured.sum():
         return False
-    of = rows.files.rows
-    there = np.bincount(of[known])
-    empty = np.bincount(of[hollow])
-    there = there[: len(empty)]
+    file_rows = rows.files.rows
+    file_counts = np.bincount(file_rows[measured])
+    empty = np.bincount(file_rows[hollow])
+    file_counts = file_counts[: len(empty)]
     return bool(
-        count > share * known.sum() or ((there >= _MANY) & (empty > _IN_ONE * share * there)).any()
+        count > share * measured.sum()
+        or ((file_counts >= _MANY) & (empty > _IN_ONE * share * file_counts)).any()
     )
 
 
@@ -413,7 +425,7 @@ def preference(block: Block, schema: Schema) -> Columns:
     ``<field>:equal``: there are none; ``<field>:prompts``: the first difference is in a turn that
     asks or instructs. Chats whose first difference is an answer may continue in any way.
     """
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name, spec in schema.of_role("chat", "text"):
         mine = block.fields.get(name)
         other = block.fields.get(spec.preferred_over or "")
@@ -421,24 +433,24 @@ def preference(block: Block, schema: Schema) -> Columns:
             continue
         pairs = list(zip(mine.objects, other.objects, strict=True))
         if mine.kind == "text":
-            found[f"{name}:equal"] = np.array(
+            columns[f"{name}:equal"] = np.array(
                 [a.strip() == b.strip() for a, b in pairs], dtype=bool
             )
-            found[f"{name}:prompts"] = np.zeros(len(block), bool)
+            columns[f"{name}:prompts"] = np.zeros(len(block), bool)
             continue
         parting = [_diverging_roles(messages_of(a), messages_of(b)) for a, b in pairs]
-        found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
-        found[f"{name}:prompts"] = np.array(
+        columns[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
+        columns[f"{name}:prompts"] = np.array(
             [bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool
         )
-    return found
+    return columns
 
 
 def _diverging_roles(
-    one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
+    preferred: Sequence[dict[str, Any]], rejected: Sequence[dict[str, Any]]
 ) -> set[str] | None:
     """Return the speakers of the first turns in which two chats differ, None for equal chats."""
-    for turns in zip_longest(one, other):
+    for turns in zip_longest(preferred, rejected):
         if turns[0] != turns[1]:
             return {role_of(turn) for turn in turns if turn is not None}
     return None
@@ -488,16 +500,16 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         minimind's agent data hold tools as JSON text and are parsed without a guard.
     """
-    known = rows.measured("order")
-    if not known.any():
+    measured = rows.measured("order")
+    if not measured.any():
         return
     order = rows["order"]
     for bit, (kind, what, why) in _WRONG.items():
-        mask = known & ((order & bit) > 0) & _judged(rows, case, bit)
+        mask = measured & ((order & bit) > 0) & _judged(rows, case, bit)
         if bit in {LAST, TWICE}:
             mask &= order & NO_USER == 0  # report turns out of order only once
-        of = known & ((order & SPANNED) > 0) if bit == SPANS else known
-        mask &= mask.sum() <= _MOST.get(bit, 1) * of.sum()
+        population = measured & ((order & SPANNED) > 0) if bit == SPANS else measured
+        mask &= mask.sum() <= _MOST.get(bit, 1) * population.sum()
         if not mask.any():
             continue
         strange = (
@@ -529,15 +541,15 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
     """
     pairs = pairs_of(case.schema)
     mine = any(case.name in pair for pair in pairs)
-    found = np.ones(len(rows), bool)
+    mask = np.ones(len(rows), bool)
     if bit == NO_USER and mine:
-        found = ~match_texts(
+        mask = ~match_texts(
             rows["turns"], lambda turns: turns == (case.spec.train_on or "assistant")
         )
     elif bit == LAST and not mine:
         for name, _ in pairs:
-            found &= ~rows.measured(f":{name}:equal")
-    return found
+            mask &= ~rows.measured(f":{name}:equal")
+    return mask
 
 
 @rule(
@@ -585,11 +597,11 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     name = case.name
     other = case.spec.preferred_over or ""
     pair = (other,)
-    known = rows.measured(f":{name}:equal", f":{name}:prompts")
-    if not known.any():
+    measured = rows.measured(f":{name}:equal", f":{name}:prompts")
+    if not measured.any():
         return
-    apart = known & rows[f":{name}:prompts"].astype(bool)
-    same = known & rows[f":{name}:equal"].astype(bool) & ~apart
+    diverging = measured & rows[f":{name}:prompts"].astype(bool)
+    same = measured & rows[f":{name}:equal"].astype(bool) & ~diverging
     fix = "Drop the pairs, or join answers and prompts again by their key."
     if same.any():
         text = (
@@ -603,10 +615,10 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             kind="same",
             extra=pair,
         )
-    if apart.any():
-        text = f"{name} and {other} answer different prompts in {pluralize(int(apart.sum()))}."
+    if diverging.any():
+        text = f"{name} and {other} answer different prompts in {pluralize(int(diverging.sum()))}."
         yield Failure(
-            apart,
+            diverging,
             text,
             cause=Cause("prompts differ", "prompts"),
             fix=fix,

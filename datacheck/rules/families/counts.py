@@ -134,38 +134,38 @@ def _ending(name: str) -> str:
 
 def _empty_path(reason: str) -> str:
     """Return the empty companion in a reason ("DC103 a.obj: the file is empty"), else ""."""
-    path, found, _ = reason.removeprefix("DC103 ").partition(": the file is empty")
-    return path if found else ""
+    path, separator, _ = reason.removeprefix("DC103 ").partition(": the file is empty")
+    return path if separator else ""
 
 
 def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
     """Return the rows in files far too small, the first kind's usual size, and the file count."""
-    known = rows.measured(":bytes")
-    found = np.zeros(len(rows), bool)
+    measured = rows.measured(":bytes")
+    tiny = np.zeros(len(rows), bool)
     files = rows.files
     # A file may have many rows but counts once.
-    numbers, first = np.unique(files.rows[known], return_index=True)
-    first = np.flatnonzero(known)[first]
+    numbers, first_rows = np.unique(files.rows[measured], return_index=True)
+    first_rows = np.flatnonzero(measured)[first_rows]
     typical = 0.0
     small = list[int]()
-    every = np.maximum(rows[":bytes"][first], 1) if len(first) else first
+    every = np.maximum(rows[":bytes"][first_rows], 1) if len(first_rows) else first_rows
     if len(every) and every.min() >= float(case.options["share"]) * every.max():
-        return found, typical, 0  # no file is too small, whatever its kind
+        return tiny, typical, 0  # no file is too small, whatever its kind
     for _, kind in Texts.of([_ending(files.words[number]) for number in numbers.tolist()]).places():
         if len(kind) < max(2, int(case.options["least"])):
             continue
-        sizes = np.maximum(rows[":bytes"][first[kind]], 1).astype(np.float64)
+        sizes = np.maximum(rows[":bytes"][first_rows[kind]], 1).astype(np.float64)
         logs = np.log(sizes)
         middle = float(np.median(logs))
         scatter = max(1.4826 * float(np.median(np.abs(logs - middle))), _STEADY)
-        odd = (sizes < float(case.options["share"]) * np.exp(middle)) & (
+        too_small = (sizes < float(case.options["share"]) * np.exp(middle)) & (
             middle - logs > case.options["scatter"] * scatter
         )
-        small += numbers[kind][odd].tolist()
-        typical = typical or (float(np.exp(middle)) if odd.any() else 0.0)
+        small += numbers[kind][too_small].tolist()
+        typical = typical or (float(np.exp(middle)) if too_small.any() else 0.0)
     if small:
-        found = known & np.isin(files.rows, small)
-    return found, typical, len(small)
+        tiny = measured & np.isin(files.rows, small)
+    return tiny, typical, len(small)
 
 
 @measure("attributes", per="sample", uses=("attrs",), depth="structure")
@@ -298,9 +298,9 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         return
     stated = rows[f":{name}:stated"]
     dims = rows[f"{picture}:dims"]
-    known = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
+    measured = rows.measured(f":{name}:stated") & (rows[f"{picture}:ndim"] > 1)
     wrong = (
-        known & (stated != dims[:, 1::-1]).any(axis=1)
+        measured & (stated != dims[:, 1::-1]).any(axis=1)
         if dims.shape[1] > 1
         else np.zeros(len(rows), bool)
     )
@@ -321,14 +321,14 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         if not mask.any():
             continue
         pairs = np.unique(np.concatenate([stated[mask], dims[mask, 1::-1]], axis=1), axis=0)
-        said = [
+        phrases = [
             f"{w:.9g} x {h:.9g} where the picture has {a:.9g} x {b:.9g}"
             for w, h, a, b in pairs.tolist()
         ]
         yield Failure(
             mask,
             f"{name} states another size than {picture} has in {pluralize(int(mask.sum()))}: "
-            f"{first_few(said)} pixels.",
+            f"{first_few(phrases)} pixels.",
             measured={"stated": stated[mask][0].tolist(), "found": dims[mask][0, 1::-1].tolist()},
             kind=kind,
             fix=fix,
@@ -338,11 +338,11 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
 
 def _listed_count(rows: Rows, case: RuleContext, name: str) -> tuple[Array, Array]:
     """Return the count that a list states for each row's file, and the rows with one."""
-    said = {note.key: int(note.about[name]) for note in case.notes if name in note.about}
+    stated_counts = {note.key: int(note.about[name]) for note in case.notes if name in note.about}
     files = rows.files
-    known = np.array([word in said for word in files.words], dtype=bool)
-    stated = np.array([said.get(word, -1) for word in files.words], dtype=np.int64)
-    return stated[files.rows], known[files.rows]
+    listed = np.array([word in stated_counts for word in files.words], dtype=bool)
+    stated = np.array([stated_counts.get(word, -1) for word in files.words], dtype=np.int64)
+    return stated[files.rows], listed[files.rows]
 
 
 def _miscounted(
@@ -352,18 +352,20 @@ def _miscounted(
     name: str,
     what: int | str,
     stated: Array,
-    known: Array,
+    measured: Array,
 ) -> Iterator[Failure]:
     """Yield the mismatches of one number that attributes or lists state."""
     of_file = what == SAMPLES or str(what).startswith(SUM)
-    there, whole = (
+    actual, whole = (
         _in_file(rows, case.schema, str(what)) if of_file else _in_sample(rows, case.schema, what)
     )
-    wrong = known & whole & (stated != there)
+    wrong = measured & whole & (stated != actual)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        pairs = sorted({(int(a), int(b)) for a, b in zip(stated[wrong], there[wrong], strict=True)})
-        said = [f"{a:,} where there are {b:,}" for a, b in pairs]
+        pairs = sorted(
+            {(int(a), int(b)) for a, b in zip(stated[wrong], actual[wrong], strict=True)}
+        )
+        phrases = [f"{a:,} where there are {b:,}" for a, b in pairs]
         what_of = (
             " (samples of a file)"
             if what == SAMPLES
@@ -373,12 +375,12 @@ def _miscounted(
         )
         yield Failure(
             wrong,
-            f"{count_phrase(wrong, 'have')} {words} {name}: {first_few(said)}{what_of}.",
-            measured={"stated": int(stated[first]), "found": int(there[first])},
+            f"{count_phrase(wrong, 'have')} {words} {name}: {first_few(phrases)}{what_of}.",
+            measured={"stated": int(stated[first]), "found": int(actual[first])},
             kind=name,
             severity=Severity.WARNING if of_file else None,  # the present samples may be sound
             fix="Count again and write the number; restore what is missing.",
-            order=np.abs(stated - there),
+            order=np.abs(stated - actual),
         )
 
 

@@ -101,19 +101,19 @@ def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
 
 
 def _shortage(what: str, many: list[int], least: int) -> str:
-    said = f"not enough {what} to compare: {many[0]:,} here and {many[1]:,} in the reference"
-    return f"{said}, {least} are needed on each side" if min(many) < least else ""
+    message = f"not enough {what} to compare: {many[0]:,} here and {many[1]:,} in the reference"
+    return f"{message}, {least} are needed on each side" if min(many) < least else ""
 
 
 def _group_counts(sides: list[_Side]) -> str:
-    some = any(side.count < side.total for side in sides)
-    said = [
+    sampled = any(side.count < side.total for side in sides)
+    count_texts = [
         f"{side.count:,}{f' of {side.total:,}' if side.count < side.total else ''}"
         for side in sides
     ]
     return (
-        f"{said[0]} groups here, {said[1]} in the "
-        f"reference{' (drawn once, always the same)' if some else ''}"
+        f"{count_texts[0]} groups here, {count_texts[1]} in the "
+        f"reference{' (drawn once, always the same)' if sampled else ''}"
     )
 
 
@@ -167,11 +167,11 @@ def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
         ):
             continue
         width = min(v.shape[1] if v.ndim > 1 else 1 for v in values)
-        known = [side.rows.measured(column) for side in sides]
+        measured = [side.rows.measured(column) for side in sides]
         for part in range(width if width <= _WIDEST else 0):
             if stat == "dims" and part:
                 continue
-            one = [
+            component = [
                 v.astype(np.float64) if v.ndim == 1 else v[:, part].astype(np.float64)
                 for v in values
             ]
@@ -183,25 +183,25 @@ def _features(sides: list[_Side], case: RuleContext) -> Iterator[_Feature]:
                 else f"{stat} of component {part}"
             )
             unit = (case.schema.fields[field].unit or "") if stat in _IN_UNIT else ""
-            found = _feature(sides, one, known, int(case.options["groups"]))
-            if found is not None:
-                yield _Feature(field, name, unit, *found)
+            result = _feature(sides, component, measured, int(case.options["groups"]))
+            if result is not None:
+                yield _Feature(field, name, unit, *result)
 
 
 def _feature(
-    sides: list[_Side], values: list[Array], known: list[Array], least: int
+    sides: list[_Side], values: list[Array], measured: list[Array], least: int
 ) -> tuple[Array, Array, float, Array, Array] | None:
     # The standard deviation of numbers of 1e300 overflows: they are not compared.
     with np.errstate(all="ignore"):
-        known = [k & np.isfinite(v) for k, v in zip(known, values, strict=True)]
-        if any(len(np.unique(s.units[k])) < least for s, k in zip(sides, known, strict=True)):
+        measured = [k & np.isfinite(v) for k, v in zip(measured, values, strict=True)]
+        if any(len(np.unique(s.units[k])) < least for s, k in zip(sides, measured, strict=True)):
             return None
-        now, then = (v[k] for v, k in zip(values, known, strict=True))
+        now, then = (v[k] for v, k in zip(values, measured, strict=True))
         scale = pooled_sd(now, then)
         if not (np.isfinite(scale) and scale > 0):
             return None
         units = np.concatenate(
-            [sides[0].units[known[0]], sides[0].count + sides[1].units[known[1]]]
+            [sides[0].units[measured[0]], sides[0].count + sides[1].units[measured[1]]]
         )
         counts, positions = histograms(
             np.concatenate([now, then]) / scale, units, sides[0].count + sides[1].count
@@ -285,9 +285,9 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         key=lambda f: (-f.effect, f.name),
     )
     groups = (sides[0].count, sides[1].count)
-    told = {*drifted}
+    drifted_set = {*drifted}
     drawn = {*top_measures(drifted)}
-    yield from (f.compared(groups, drifted=f in told, curve=f in drawn) for f in features)
+    yield from (f.compared(groups, drifted=f in drifted_set, curve=f in drawn) for f in features)
     for field in sorted({f.field for f in drifted}):
         yield _drifted(rows, [f for f in drifted if f.field == field], sides, least, most)
 
@@ -300,8 +300,8 @@ def _test(
 
     def tested(among: list[_Feature], times: int) -> None:
         for feature in among:
-            found = dealt.chance(feature.counts, wasserstein(feature.positions), times)
-            feature.p_value, feature.chance = found.p_value, found.usual
+            result = dealt.chance(feature.counts, wasserstein(feature.positions), times)
+            feature.p_value, feature.chance = result.p_value, result.usual
         rates = discovery_rates(np.array([f.p_value for f in features]))
         for feature, rate in zip(features, rates.tolist(), strict=True):
             feature.rate = rate
@@ -449,18 +449,18 @@ def _labelled(
     fields = [n for n in names if not few[n]]
     why = [few[n] for n in names if few[n]]
     skip = Skip(np.ones(len(rows), bool), "; ".join(why))
-    return fields, [Info(one) for one in why] if fields else [skip] * bool(why)
+    return fields, [Info(reason) for reason in why] if fields else [skip] * bool(why)
 
 
 def _class_counts(sides: list[_Side], name: str) -> Array:
     """Return the class counts of every group, the first side's first: float64 (groups, 64)."""
-    found = []
+    counts = []
     for side in sides:
         total = np.zeros((side.count, PLACES))
-        known = side.rows.measured(f"{name}:classes")
-        np.add.at(total, side.units[known], side.rows[f"{name}:classes"][known])
-        found.append(total)
-    return np.concatenate(found)
+        measured = side.rows.measured(f"{name}:classes")
+        np.add.at(total, side.units[measured], side.rows[f"{name}:classes"][measured])
+        counts.append(total)
+    return np.concatenate(counts)
 
 
 def _class_compared(
@@ -468,12 +468,14 @@ def _class_compared(
     name: str,
     case: RuleContext,
     halves: tuple[Array, Array],
-    told: tuple[float, float, float],
+    test_result: tuple[float, float, float],
     *,
     drifted: bool,
 ) -> DriftResult:
-    known = tuple(int(np.count_nonzero(side.rows.measured(f"{name}:classes"))) for side in sides)
-    effect, rate, usual = told
+    sample_counts = tuple(
+        int(np.count_nonzero(side.rows.measured(f"{name}:classes"))) for side in sides
+    )
+    effect, rate, usual = test_result
     now, then = (half / max(half.sum(), 1.0) for half in halves)
     words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")
@@ -486,7 +488,7 @@ def _class_compared(
         "",
         effect,
         drifted,
-        (known[0], known[1]),
+        (sample_counts[0], sample_counts[1]),
         (sides[0].count, sides[1].count),
         rate,
         usual,
@@ -499,16 +501,16 @@ def _class_drifted(
     name: str,
     case: RuleContext,
     halves: tuple[Array, Array],
-    told: tuple[float, float],
+    test_result: tuple[float, float],
     sides: list[_Side],
 ) -> Failure:
-    effect, rate = told
+    effect, rate = test_result
     now, then = (half / half.sum() for half in halves)
     words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")[:3]
     shown_ = first_few(f"class {words[i]} {then[i]:.1%} -> {now[i]:.1%}" for i in most.tolist())
-    first = int(most[0])
-    way = "rarer" if now[first] < then[first] else "commoner"
+    top_class = int(most[0])
+    way = "rarer" if now[top_class] < then[top_class] else "commoner"
     return Failure(
         np.zeros(len(rows), bool),
         f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; "
@@ -520,7 +522,7 @@ def _class_drifted(
             "groups": [side.count for side in sides],
         },
         expected={"effect": float(case.options["effect"])},
-        cause=Cause(f"class {words[first]} is {way} than in the reference", way),
+        cause=Cause(f"class {words[top_class]} is {way} than in the reference", way),
         fix="Compare the label maps of both versions; where the change is meant, take this run as "
         "the new reference.",
         extra=(name,),
@@ -582,16 +584,16 @@ def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     yield from _samples(rows, before, float(case.options["removed"]))
     for name in sorted(case.schema.stored):
-        told = [_form(side, name) for side in (before, rows)]
-        if told[0] != told[1] and len(rows) and len(before):
+        forms = [_form(side, name) for side in (before, rows)]
+        if forms[0] != forms[1] and len(rows) and len(before):
             text = (
-                f"{name} was {' and '.join(told[0]) or 'absent'}, it is "
-                f"{' and '.join(told[1]) or 'absent'}."
+                f"{name} was {' and '.join(forms[0]) or 'absent'}, it is "
+                f"{' and '.join(forms[1]) or 'absent'}."
             )
             yield Failure(
                 np.zeros(len(rows), bool),
                 text,
-                measured={"before": told[0], "now": told[1]},
+                measured={"before": forms[0], "now": forms[1]},
                 fix="Convert one of the versions, or say in the schema which one is meant.",
                 kind="form",
                 extra=(name,),
@@ -600,23 +602,23 @@ def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
     then = dict(zip(before.keys, range(len(before)), strict=True))
-    at = np.array([then.pop(key, -1) for key in rows.keys], dtype=np.int64)
-    gone = sorted(then)
+    before_places = np.array([then.pop(key, -1) for key in rows.keys], dtype=np.int64)
+    removed = sorted(then)
     fix = "Record the version, and name it with every result."
-    added = at < 0
+    added = before_places < 0
     if added.any():
         text = f"{pluralize(int(added.sum()))} not in the reference."
         yield Failure(added, text, measured={"added": int(added.sum())}, fix=fix, kind="added")
-    if gone:
-        share = len(gone) / len(before)
+    if removed:
+        share = len(removed) / len(before)
         text = (
-            f"{len(gone):,} of {pluralize(len(before))} of the reference "
-            f"{'are' if len(gone) > 1 else 'is'} gone"
+            f"{len(removed):,} of {pluralize(len(before))} of the reference "
+            f"{'are' if len(removed) > 1 else 'is'} gone"
         )
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{text} ({share:.1%}), such as {gone[0]}; {most:.1%} may be.",
-            measured={"removed": len(gone), "of": len(before)},
+            f"{text} ({share:.1%}), such as {removed[0]}; {most:.1%} may be.",
+            measured={"removed": len(removed), "of": len(before)},
             expected={"removed": most},
             severity=Severity.WARNING if share > most else None,
             fix="Find out why they are gone, then record the version.",
@@ -624,9 +626,9 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
         )
     changed = np.zeros(len(rows), bool)
     both = rows.measured("content") & ~added
-    both[both] &= before.measured("content")[at[both]]
+    both[both] &= before.measured("content")[before_places[both]]
     if both.any():
-        changed[both] = rows["content"][both] != before["content"][at[both]]
+        changed[both] = rows["content"][both] != before["content"][before_places[both]]
     if changed.any():
         text = (
             f"{int(changed.sum()):,} of {pluralize(int(both.sum()))} under the same key hold "

@@ -44,10 +44,10 @@ _NOTHING = 1e-4  # OpenVLA's threshold of no motion
 def _no_expectation(schema: Schema) -> str:
     if not time_field(schema):
         return "no field with a time axis"
-    told = schema.windows is not None or (
+    declared = schema.windows is not None or (
         schema.episode is not None and schema.episode.length is not None
     )
-    return "" if told else "the schema says neither windows nor an episode length"
+    return "" if declared else "the schema says neither windows nor an episode length"
 
 
 @rule(
@@ -95,41 +95,41 @@ def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         RDT on LIBERO: demos of 50 steps, windows of 64; half of all starts are lost.
     """
     column = f"{time_field(case.schema)}:dims"
-    known = rows.measured(column)
-    if not known.any():
+    measured = rows.measured(column)
+    if not measured.any():
         return
     steps = rows[column][:, 0]
     episode, windows = case.schema.episode, case.schema.windows
     if windows is not None:
         least = windows.length if windows.pad == "none" and windows.short != "pad" else 1
-        short = known & (steps < least)
+        short = measured & (steps < least)
         if short.any():
-            yield _windowless(rows, known, short, steps, least)
+            yield _windowless(rows, measured, short, steps, least)
         starts = np.maximum(0, steps - windows.length + 1)
         if (
             windows.pad == "none"
-            and 0 < starts[known].sum() < float(case.options["starts"]) * steps[known].sum()
+            and 0 < starts[measured].sum() < float(case.options["starts"]) * steps[measured].sum()
         ):
-            yield _lost_starts(known, steps, starts, windows.length)
+            yield _lost_starts(measured, steps, starts, windows.length)
     if episode is not None and episode.length is not None:
         low = episode.length.low or 0
         high = episode.length.high or np.inf
-        odd = known & ((steps < low) | (steps > high))
-        if odd.any():
+        outside = measured & ((steps < low) | (steps > high))
+        if outside.any():
             yield Failure(
-                odd,
-                f"{count_phrase(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); "
+                outside,
+                f"{count_phrase(outside, 'have')} {int(np.median(steps[outside])):,} steps (median); "
                 f"{episode.length} is allowed.",
-                measured={"steps": int(np.median(steps[odd]))},
+                measured={"steps": int(np.median(steps[outside]))},
                 expected={"length": str(episode.length)},
                 fix="Leave them out, or widen episode: {length: ...}.",
                 kind="length",
             )
 
 
-def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: int) -> Failure:
+def _windowless(rows: Rows, measured: Array, short: Array, steps: Array, length: int) -> Failure:
     groups = np.array([rows.table.groups[int(i)] for i in rows.index], dtype=object)
-    empty = sorted(set(groups[short]) - set(groups[known & ~short]) - {""})
+    empty = sorted(set(groups[short]) - set(groups[measured & ~short]) - {""})
     whole = f"; {pluralize(len(empty), 'group')} without any: {first_few(empty)}" if empty else ""
     text = "shorter than the window: range(0)" if length > 1 else "episodes without a step"
     return Failure(
@@ -151,12 +151,12 @@ def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: in
     )
 
 
-def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Failure:
-    every = int(steps[known].sum())
-    usable = int(starts[known].sum())
-    ends_ = int(np.minimum(steps[known], length - 1).sum())
+def _lost_starts(measured: Array, steps: Array, starts: Array, length: int) -> Failure:
+    every = int(steps[measured].sum())
+    usable = int(starts[measured].sum())
+    ends_ = int(np.minimum(steps[measured], length - 1).sum())
     return Failure(
-        known & False,
+        measured & False,
         f"only {usable:,} of {every:,} steps ({100 * usable / max(1, every):.3g} %) can start a "
         f"window of {length}: "
         f"every episode loses its last {length - 1} starts, {ends_:,} in all.",
@@ -183,10 +183,10 @@ def motion(block: Block, schema: Schema) -> Columns:
     `pauses`: the eight longest runs in time order, alternating first step and count.
     """
     columns = series(block, states(schema))
-    found = moving(columns)
-    if found is None:
+    motions = moving(columns)
+    if motions is None:
         return {}
-    moves, count, fits = found
+    moves, count, fits = motions
     sample, first, length = runs(~moves, count)
     head, tail = ends(moves, count)
     stats = {
@@ -205,11 +205,11 @@ def _longest(sample: Array, first: Array, length: Array, samples: int) -> Array:
 
     First step and length alternate.
     """
-    found = np.zeros((samples, PAUSES, 2), np.int32)
+    longest = np.zeros((samples, PAUSES, 2), np.int32)
     order = np.lexsort((-length, sample))
     kept = np.sort(order[_nth(sample[order]) < PAUSES])
-    found[sample[kept], _nth(sample[kept])] = np.stack([first, length], axis=1)[kept]
-    return found.reshape(samples, -1)
+    longest[sample[kept], _nth(sample[kept])] = np.stack([first, length], axis=1)[kept]
+    return longest.reshape(samples, -1)
 
 
 def _nth(sample: Array) -> Array:
@@ -312,8 +312,8 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         DROID issue 82: 70.7 % of the steps are idle; RDT raises when nothing moves by 0.01 rad.
     """
-    known = rows.measured("still")
-    if not known.any():
+    measured = rows.measured("still")
+    if not measured.any():
         return
     episode, options = case.schema.episode, case.options
     fps = episode.fps if episode is not None else None
@@ -322,19 +322,19 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     )
     place = least_run(float(options["seconds"]), fps, int(options["steps"]))
     steps = np.maximum(1, rows["steps"])
-    frozen = known & (rows["reach"] < float(options["reach"]))
+    frozen = measured & (rows["reach"] < float(options["reach"]))
     idle = np.where(frozen, 1.0, rows["still"][:, place] / steps)
     noop, same = (_share(rows, f"{time_field(case.schema)}:{stat}") for stat in ("noop", "same"))
-    bad = known & (idle > most)
+    bad = measured & (idle > most)
     if bad.any():
         ranges = np.where(frozen[:, None, None], 0, _moving(rows, RUNS[place]))
         yield replace(
             _idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place), ranges=ranges
         )
-    nothing = known & ~bad & (noop > float(options["noop"]))
+    nothing = measured & ~bad & (noop > float(options["noop"]))
     if nothing.any():
         yield _noop_failure(nothing, noop, float(options["noop"]))
-    waits = known & ~bad & (rows["head"] > float(options["leading"]) * (fps or np.inf))
+    waits = measured & ~bad & (rows["head"] > float(options["leading"]) * (fps or np.inf))
     if waits.any():
         yield _waiting(waits, float(np.median(rows["head"][waits])) / (fps or 1.0))
 
@@ -352,7 +352,9 @@ def _moving(rows: Rows, least: int) -> Array:
     start = np.where(first > 0, first + 1, 0)
     stop = first + still
     stop = np.where(stop == every - 1, every, stop)
-    start, stop = (np.sort(np.where(still >= least, one, every), axis=1) for one in (start, stop))
+    start, stop = (
+        np.sort(np.where(still >= least, edges, every), axis=1) for edges in (start, stop)
+    )
     return np.stack(
         [np.concatenate([0 * every, stop], axis=1), np.concatenate([start, every], axis=1)], axis=2
     )
@@ -386,8 +388,10 @@ def _waiting(waits: Array, seconds: float) -> Failure:
 
 def _share(rows: Rows, column: str) -> Array:
     """Return a measured share, NaN where there is none."""
-    known = rows.measured(column)
-    return np.where(known, rows[column], np.nan) if known.any() else np.full(len(rows), np.nan)
+    measured = rows.measured(column)
+    return (
+        np.where(measured, rows[column], np.nan) if measured.any() else np.full(len(rows), np.nan)
+    )
 
 
 def _idle(
@@ -401,7 +405,7 @@ def _idle(
         "inside": np.maximum(0, still - head - tail)[bad].sum(),
     }
     every = max(1, sum(int(n) for n in where.values()))
-    said = ", ".join(
+    breakdown = ", ".join(
         f"{100 * int(n) / every:.0f} % of it {'inside' if w == 'inside' else f'at the {w}'}"
         for w, n in where.items()
     )
@@ -416,11 +420,11 @@ def _idle(
         ),
     }
     kind = max(reasons, key=lambda k: int(reasons[k][0].sum()))
-    found = int(reasons[kind][0].sum())
+    explained = int(reasons[kind][0].sum())
     return Failure(
         bad,
         f"{count_phrase(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the "
-        f"steps (median; {said}), "
+        f"steps (median; {breakdown}), "
         f"allowed {100 * most:g} %.",
         measured={
             "idle": float(np.median(idle[bad])),
@@ -428,7 +432,7 @@ def _idle(
             **{w: int(n) for w, n in where.items()},
         },
         expected={"idle": f"..{most:g}"},
-        cause=Cause(reasons[kind][1], kind, explains=found) if found else None,
+        cause=Cause(reasons[kind][1], kind, explains=explained) if explained else None,
         fix="Train on the ranges that move (ranges in valid.json), and keep the end pose.",
         order=idle,
     )
@@ -505,15 +509,15 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         flower_vla issue 13: a filter for idle steps empties one task of LIBERO-90.
     """
     column = f"{time_field(case.schema)}:dims"
-    known = rows.measured(column)
-    if not known.any():
+    measured = rows.measured(column)
+    if not measured.any():
         return
-    out = known & ~_kept(case.schema, rows[column][:, 0])
+    out = measured & ~_kept(case.schema, rows[column][:, 0])
     groups = np.array([rows.table.groups[int(i)] for i in rows.index], dtype=object)
     emptied: list[tuple[str, int, int]] = []
     thinned: list[tuple[str, int, int]] = []
     for name, places in rows.by_group():
-        mine = int(known[places].sum())
+        mine = int(measured[places].sum())
         lost = int(out[places].sum())
         if (
             mine
@@ -522,22 +526,22 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ):
             (emptied if lost == mine else thinned).append((str(name) or "the dataset", lost, mine))
     if emptied:
-        yield _collapsed(known, groups, emptied, None)
+        yield _collapsed(measured, groups, emptied, None)
     if thinned:
-        yield _collapsed(known, groups, thinned, Severity.WARNING)
+        yield _collapsed(measured, groups, thinned, Severity.WARNING)
 
 
 def _collapsed(
-    known: Array, groups: Array, lost: list[tuple[str, int, int]], severity: Severity | None
+    measured: Array, groups: Array, lost: list[tuple[str, int, int]], severity: Severity | None
 ) -> Failure:
-    said = [f"{name} ({out:,} of {of:,})" for name, out, of in lost]
+    phrases = [f"{name} ({out:,} of {total:,})" for name, out, total in lost]
     every = severity is None
     return Failure(
-        known & False,
+        measured & False,
         f"windows and length leave out {'all' if every else 'most'} episodes of "
         f"{pluralize(len(lost), 'group')}: "
-        f"{first_few(said)}.",
-        measured={"groups": {name: [out, of] for name, out, of in lost[:20]}},
+        f"{first_few(phrases)}.",
+        measured={"groups": {name: [out, total] for name, out, total in lost[:20]}},
         cause=Cause(
             "the episodes of these tasks are shorter than the window, or not of the declared length",
             "length",
@@ -592,8 +596,8 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
         for place, ratio in enumerate(RATIOS):  # one by one, as there may be millions of steps
             above = step > ratio * np.maximum(usual, 0)
             longer[:, place] = reduced(np.add, above, count)
-            gone = reduced(np.add, np.where(above, step - usual, 0), count)
-            lost[:, place] = np.nan_to_num(gone / np.where(span > 0, span, 1))
+            missing_time = reduced(np.add, np.where(above, step - usual, 0), count)
+            lost[:, place] = np.nan_to_num(missing_time / np.where(span > 0, span, 1))
     columns = {
         "steps": count,
         "back": reduced(np.add, step < 0, count),
@@ -649,11 +653,11 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         LeRobot issues 933 and 1875; ScanNet issue 9.
     """
-    known = rows.measured("steps")
-    if not known.any():
+    measured = rows.measured("steps")
+    if not measured.any():
         return
-    back = known & (rows["back"] > 0)
-    still = known & (rows["back"] == 0) & (rows["still"] > 0)
+    back = measured & (rows["back"] > 0)
+    still = measured & (rows["back"] == 0) & (rows["still"] > 0)
     for mask, words, stat, kind, fix in (
         (
             back,
@@ -677,7 +681,9 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
     gaps = rows["longer"][:, place]
     many = gaps > float(case.options["share"]) * rows["steps"]
-    gappy = known & ~back & ~still & (many | (rows["lost"][:, place] > float(case.options["lost"])))
+    gappy = (
+        measured & ~back & ~still & (many | (rows["lost"][:, place] > float(case.options["lost"])))
+    )
     gappy &= gaps <= _IRREGULAR * rows["steps"]
     if gappy.any():
         yield _gappy(rows, case, gappy, place)
@@ -756,14 +762,14 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an error.
     """
     episode = case.schema.episode
-    known = rows.measured("step")
-    if not known.any() or episode is None or episode.fps is None:
+    measured = rows.measured("step")
+    if not measured.any() or episode is None or episode.fps is None:
         return
-    seconds = np.where(known & (rows["step"] > 0), rows["step"], np.nan) * factor(
+    seconds = np.where(measured & (rows["step"] > 0), rows["step"], np.nan) * factor(
         case.spec.unit or "s"
     )
     ratio = 1 / seconds / episode.fps
-    off = known & (np.abs(ratio - 1) > float(case.options["tolerance"]))
+    off = measured & (np.abs(ratio - 1) > float(case.options["tolerance"]))
     if off.any():
         typical = float(np.median(ratio[off]))
         cause = _rate_cause(typical, case.spec.unit or "s")

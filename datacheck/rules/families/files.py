@@ -124,7 +124,7 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _unlisted(rows: Rows, mask: Array) -> Failure:
     """Return the finding of folders that could not be listed."""
     whys = Counter(rows.table.reasons[int(i)].partition(NOT_LISTED)[2] for i in rows.index[mask])
-    names = collapse_ranges(key for key, found in zip(rows.keys, mask, strict=True) if found)
+    names = collapse_ranges(key for key, unlisted in zip(rows.keys, mask, strict=True) if unlisted)
     return Failure(
         mask,
         f"{pluralize(int(mask.sum()), 'folder')} cannot be listed, and may hold samples: "
@@ -145,16 +145,16 @@ def _most_common(kinds: Counter[str], most: int = 3) -> str:
     if len(kinds) == 1:
         return next(iter(kinds))
     if len(kinds) > most:
-        alike = Counter[str]()
+        grouped = Counter[str]()
         for reason, count in kinds.items():
             head, _, rest = reason.partition(": ")
             # A reason about one value begins with the name of that value.
             value = f"{head}: {rest.partition(': ')[0]}"
-            alike[head if " " in head or not rest else value] += count
-        kinds = alike
-    said = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
+            grouped[head if " " in head or not rest else value] += count
+        kinds = grouped
+    phrases = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
     more = [pluralize(len(kinds) - most, "other reason")] if len(kinds) > most else []
-    return "; ".join(said + more)
+    return "; ".join(phrases + more)
 
 
 @rule("DC102", "lfs-pointer", Severity.ERROR, Level.FILE, per="sample", sees="all")
@@ -249,11 +249,13 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield _empty(rows, empty)
     missing = unreadable(rows, lambda reason: reason.startswith("DC105")) & ~empty
     if missing.any():
-        gone = collapse_ranges(key for key, lost in zip(rows.keys, missing, strict=True) if lost)
+        missing_names = collapse_ranges(
+            key for key, lost in zip(rows.keys, missing, strict=True) if lost
+        )
         yield Failure(
             missing,
-            f"{count_phrase(missing, 'are')} in a list but not on disk: {first_few(gone)}.",
-            measured={"missing": gone[:20]},
+            f"{count_phrase(missing, 'are')} in a list but not on disk: {first_few(missing_names)}.",
+            measured={"missing": missing_names[:20]},
             kind="missing",
             fix="Restore the files, or take their names off the list.",
         )
@@ -401,20 +403,20 @@ def _placeholder_signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[s
     flags: list[str] = []
     wrong: list[Array] = []
     for name, spec in sorted(schema.stored.items()):
-        known = rows.measured(f"{name}:min", f"{name}:dtype")
-        if not known.any():
+        measured = rows.measured(f"{name}:min", f"{name}:dtype")
+        if not measured.any():
             continue
         low = rows[f"{name}:min"].min(axis=1)
         high = rows[f"{name}:max"].max(axis=1)
         if spec.must_be is not None:
             flags.append(name)
-            wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
+            wrong.append(measured & ((low != spec.must_be) | (high != spec.must_be)))
         # A companion file, such as a mesh, is not part of the recording.
         elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:
-            known &= match_texts(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
-            data += known
-            zero += known & (low == 0) & (high == 0)
-            size += np.where(known, _size(rows, name), 0)
+            measured &= match_texts(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
+            data += measured
+            zero += measured & (low == 0) & (high == 0)
+            size += np.where(measured, _size(rows, name), 0)
     return (
         np.where(size < _LEAST, 0, data),
         zero,
@@ -559,7 +561,7 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not every or every - unread >= case.options["share"] * every:
         yield from _one_for_each(kinds, rows, case)
         return
-    told = [
+    descriptions = [
         f"{note.reason} ({pluralize(int(note.about['files']), 'file')}, "
         f"{_percent(note.about['bytes'] / every)}, such as "
         f"{note.key})"
@@ -572,7 +574,7 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     yield Failure(
         np.zeros(len(rows), bool),
         f"{_percent(unread / every)} of the bytes are in files that were not opened: "
-        f"{first_few(told, _NAMED)}.",
+        f"{first_few(descriptions, _NAMED)}.",
         measured={"unread": unread, "bytes": every},
         expected={"share": case.options["share"]},
         fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
@@ -625,12 +627,14 @@ def _no_companions(schema: Schema) -> str:
 )
 def companions(block: Block, schema: Schema) -> Columns:
     """Missing companion file of a field: ``lacks/<field>``, its path (and entry in it), else ""."""
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name in _companions(schema):
         column = block.facts.get(f"absent/{name}")
         paths = [""] * len(block) if column is None else [str(path) for path in column.objects]
-        found[f"lacks/{name}"] = Measured(np.array(paths, dtype=object), np.ones(len(block), bool))
-    return found
+        columns[f"lacks/{name}"] = Measured(
+            np.array(paths, dtype=object), np.ones(len(block), bool)
+        )
+    return columns
 
 
 @rule(
@@ -682,7 +686,7 @@ def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         missing = rows.measured(f":lacks/{name}") & (paths != "")
         if missing.any():
             keys = collapse_ranges(
-                key for key, gone in zip(rows.keys, missing, strict=True) if gone
+                key for key, is_missing in zip(rows.keys, missing, strict=True) if is_missing
             )
             yield Failure(
                 missing,
@@ -777,17 +781,17 @@ def duplicate_id(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _same_name(rows: Rows) -> Iterator[Failure]:
-    known = rows.measured(":id")
-    if not known.any():
+    measured = rows.measured(":id")
+    if not measured.any():
         return
-    told = rows[":id"][known].tolist()
-    if len(set(told)) == len(told):
+    sample_names = rows[":id"][measured].tolist()
+    if len(set(sample_names)) == len(sample_names):
         return
-    names = Texts.of(told)
-    pairs = rows.splits.rows[known].astype(np.int64) * max(1, len(names.words)) + names.rows
+    names = Texts.of(sample_names)
+    pairs = rows.splits.rows[measured].astype(np.int64) * max(1, len(names.words)) + names.rows
     _, place, count = np.unique(pairs, return_inverse=True, return_counts=True)
-    same = known.copy()
-    same[known] = count[place] > 1
+    same = measured.copy()
+    same[measured] = count[place] > 1
     if same.any():
         few = sorted(set(rows[":id"][same]))
         yield Failure(
@@ -805,7 +809,7 @@ def _collide(rows: Rows) -> Iterator[Failure]:
     every = files.present()
     folded = _duplicates(_folded(every))
     if folded.any():
-        few = {name: None for name, alike in zip(every, folded, strict=True) if alike}
+        few = {name: None for name, collides in zip(every, folded, strict=True) if collides}
         yield Failure(
             np.isin(files.rows, [number for number, name in enumerate(files.words) if name in few]),
             f"{pluralize(len(few), 'file')} would collide where case or accents do not count: "
@@ -906,23 +910,23 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
         shown = [_shown(key) for key in sorted(keys)]
-        said = (
+        message = (
             reason
             if len(keys) == 1
             else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
         )
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{pluralize(len(keys), 'name')} ({first_few(shown)}): {said}.",
+            f"{pluralize(len(keys), 'name')} ({first_few(shown)}): {message}.",
             measured={"names": len(keys), "first": shown[:10]},
             kind=reason.partition(":")[0],
             fix="Delete them, or rename those that are data.",
         )
-    if ":odd_name" in rows and (odd := rows.measured(":odd_name")).any():
-        shown = sorted({_shown(name) for name in rows[":odd_name"][odd]})
+    if ":odd_name" in rows and (misnamed := rows.measured(":odd_name")).any():
+        shown = sorted({_shown(name) for name in rows[":odd_name"][misnamed]})
         yield Failure(
-            odd,
-            f"{count_phrase(odd, 'have')} a name inside with bytes that are no UTF-8 or a "
+            misnamed,
+            f"{count_phrase(misnamed, 'have')} a name inside with bytes that are no UTF-8 or a "
             f"character that nobody sees: "
             f"{first_few(shown)}.",
             measured={"names": shown[:10]},
@@ -1008,7 +1012,7 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     groups = dict(rows.by_group())
     lost = _MissingNames([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
     holes = list[str]()
-    behind = np.zeros(len(rows), bool)
+    after_gap = np.zeros(len(rows), bool)
     missing = cut = 0
     for group, places in groups.items():
         numbers = _numbers([keys[i] for i in places.tolist()], lost)
@@ -1020,11 +1024,11 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if numbers is not None and len(ends):
             cut += 1
             missing += int((np.diff(ends, axis=1) // usual - 1).sum())
-            behind[places[np.isin(numbers[0], ends[:, 1])]] = True
+            after_gap[places[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(group, ends, usual)
-    if behind.any():
+    if after_gap.any():
         yield Failure(
-            behind,
+            after_gap,
             f"{pluralize(missing, 'frame')} gone in {pluralize(cut, 'group')}: {first_few(holes)}; "
             f"named are those behind.",
             measured={"missing": missing, "holes": holes[:20]},
@@ -1053,7 +1057,7 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
     """
     words = rows.files.words
     lost = _MissingNames([])
-    behind = np.zeros(len(words), bool)
+    after_gap = np.zeros(len(words), bool)
     holes = list[str]()
     missing = cut = whole = every = 0
     for folder, places in sorted(folders.items(), key=lambda item: natural_key(item[0])):
@@ -1065,21 +1069,21 @@ def _of_kind(folders: dict[str, list[int]], rows: Rows, case: RuleContext) -> It
             continue
         every += 1
         ends, usual = _holes(numbers[0], case)
-        gone = int((np.diff(ends, axis=1) // usual - 1).sum())
-        if gone > len(places):  # more gaps than files: the numbers are dates or the like
+        lost_count = int((np.diff(ends, axis=1) // usual - 1).sum())
+        if lost_count > len(places):  # more gaps than files: the numbers are dates or the like
             continue
         whole += len(set(np.diff(np.sort(numbers[0])).tolist())) == 1
         if len(ends):
             cut += 1
-            missing += gone
-            behind[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
+            missing += lost_count
+            after_gap[np.array(places)[np.isin(numbers[0], ends[:, 1])]] = True
             holes += _named(folder, ends, usual)
     if (
         cut
         and every >= int(case.options["folders"])
         and whole >= float(case.options["whole"]) * every
     ):
-        mask = behind[rows.files.rows]
+        mask = after_gap[rows.files.rows]
         yield Failure(
             mask,
             f"{pluralize(missing, 'file')} gone in {cut:,} of {pluralize(every, 'folder')}: "
@@ -1129,10 +1133,12 @@ class _MissingNames:
         if place not in self._by_place:
             if len(self._by_place) == _PLACES:
                 del self._by_place[next(iter(self._by_place))]
-            known = self._by_place[place] = {}
-            for one in self._parts:
-                if len(one) > place:
-                    known.setdefault(hash((one[:place], one[place + 1 :])), []).append(one[place])
+            index = self._by_place[place] = {}
+            for name_parts in self._parts:
+                if len(name_parts) > place:
+                    index.setdefault(
+                        hash((name_parts[:place], name_parts[place + 1 :])), []
+                    ).append(name_parts[place])
         return self._by_place[place].get(hash((parts[:place], parts[place + 1 :])), [])
 
 

@@ -87,18 +87,18 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         HO3D is OpenGL; HandOccNet's JSON of it is OpenCV: one name, two conventions.
     """
-    known = rows.measured("front")
+    measured = rows.measured("front")
     frame = case.spec.frame or ""
-    if not known.any():
+    if not measured.any():
         return
     wrong_side = rows[_BEFORE[_OTHER[frame]]]
     column = f":{case.name}:inside"
-    projected = rows.measured(column) & known
+    projected = rows.measured(column) & measured
     inside = rows[column] if projected.any() else np.zeros((len(rows), len(READINGS)))
     own = inside[:, READINGS.index(FRAMES[frame])]
-    aside = known & (wrong_side > float(case.options["wrong"]))
+    aside = measured & (wrong_side > float(case.options["wrong"]))
     turned = projected & ~aside & (inside.max(axis=1) - own > float(case.options["better"]))
-    good = known & ~aside & ~turned
+    good = measured & ~aside & ~turned
     if aside.any():
         steps = _steps(inside[aside & projected], frame, behind=True)
         sure = int((aside & (wrong_side >= float(case.options["sure"]))).sum())
@@ -210,15 +210,20 @@ def _nearest(
 ) -> tuple[bool, int | None]:
     """Return whether good samples locate the offenders, and the correction that fits, or None."""
     total = np.zeros(len(ways))
-    asked = 0
+    distance_count = 0
     for off in (
         *_distances_to_group(rows, bad, good, ways),
         *_distances_to_field(rows, case, bad, good, ways),
     ):
-        total, asked = total + (np.minimum(off, _FAR) ** 2).sum(axis=1), asked + off.shape[1]
+        total, distance_count = (
+            total + (np.minimum(off, _FAR) ** 2).sum(axis=1),
+            distance_count + off.shape[1],
+        )
     best, *rest = np.argsort(total, kind="stable").tolist()
     clear = all(total[other] - total[best] >= _BETTER for other in rest)
-    return asked > 0, best if asked and clear and total[best] <= _NEAR**2 * asked else None
+    return distance_count > 0, best if distance_count and clear and total[
+        best
+    ] <= _NEAR**2 * distance_count else None
 
 
 def _distances_to_group(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
@@ -243,18 +248,18 @@ def _distances_to_field(
     first = _places(rows)[:, :3]
     for name, spec in case.schema.of_role("position"):
         column = f"{name}:first"
-        known = (
+        measured = (
             rows.measured(column)
             if name != case.name and spec.unit == case.spec.unit
             else bad & False
         )
-        fine = good & known
-        mine = bad & known
+        fine = good & measured
+        mine = bad & measured
         if int(fine.sum()) < _COMPANIONS or not mine.any():
             continue
-        apart = norms((first[fine] - rows[column][fine]).T)
-        middle = float(np.median(apart))
-        usual = max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9)
+        distances = norms((first[fine] - rows[column][fine]).T)
+        middle = float(np.median(distances))
+        usual = max(float(np.median(np.abs(distances - np.median(distances)))), 1e-9)
         if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
             gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
             off = np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
@@ -315,12 +320,12 @@ def _reversed(bad: Array, gain: Array, frame: str, step: Signs, cause: Cause) ->
     )
 
 
-def _outside(known: Array, share: Array, least: float) -> Failure:
-    middle = float(np.median(share[known]))
+def _outside(measured: Array, share: Array, least: float) -> Failure:
+    middle = float(np.median(share[measured]))
     return Failure(
-        known & (share < least),
+        measured & (share < least),
         f"only {100 * middle:.3g} % of the positions project into the image (median of "
-        f"{pluralize(int(known.sum()))}): "
+        f"{pluralize(int(measured.sum()))}): "
         "intrinsics, image size or frame do not belong to them.",
         measured={"inside": middle},
         severity=Severity.WARNING,
@@ -384,14 +389,14 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         HO3D hands are cut by the image border, and stay inside for the most part.
     """
     column = f":{case.name}:inside"
-    known = rows.measured(column)
-    if not known.any():
+    measured = rows.measured(column)
+    if not measured.any():
         return
     inside = rows[column][:, READINGS.index(FRAMES[case.spec.frame or ""])]
-    if float(np.median(inside[known])) < float(case.options["most"]):
-        yield Skip(known, "most positions are outside the image (DC303)")
+    if float(np.median(inside[measured])) < float(case.options["most"]):
+        yield Skip(measured, "most positions are outside the image (DC303)")
         return
-    bad = known & (1 - inside > float(case.options["outside"]))
+    bad = measured & (1 - inside > float(case.options["outside"]))
     if bad.any():
         yield Failure(
             bad,
@@ -435,14 +440,14 @@ def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
 
 
 def _labels(
-    rows: Rows, known: Array, role: str | None, at: float
+    rows: Rows, measured: Array, role: str | None, tolerance: float
 ) -> tuple[dict[str, Array], Array]:
     """Return where each centre is at the origin, and a label for each sample.
 
     The label is the first complete centre at the origin, "none" without one.
     """
-    exact = {name: known & (far <= at) for name, far in _centres(rows, role).items()}
-    label = np.full(len(known), "none", dtype=object)
+    exact = {name: measured & (far <= tolerance) for name, far in _centres(rows, role).items()}
+    label = np.full(len(measured), "none", dtype=object)
     for name in ("box", "centroid", "root"):
         if name in exact:
             label[exact[name]] = name
@@ -499,32 +504,34 @@ def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
     Reference:
         UTNet on HO3D: centre of the mean in one place, of the wrist in another.
     """
-    known = rows.measured("box")
-    if not known.any():
+    measured = rows.measured("box")
+    if not measured.any():
         return
-    known &= rows["box"] > 0
-    exact, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
+    measured &= rows["box"] > 0
+    exact, label = _labels(rows, measured, case.spec.role, float(case.options["at"]))
     if case.spec.centered_on is not None:
-        yield from _subtracted(rows, case, known)
+        yield from _subtracted(rows, case, measured)
     elif case.spec.centered is None:
-        yield from _undeclared_centre(known, exact, float(case.options["told"]))
-    if case.spec.centered is not None and known.any():
-        yield Info(f"centred on: {_shares(label[known])}")
-        yield from _off_declared_centre(rows, case, known, exact)
+        yield from _undeclared_centre(measured, exact, float(case.options["told"]))
+    if case.spec.centered is not None and measured.any():
+        yield Info(f"centred on: {_shares(label[measured])}")
+        yield from _off_declared_centre(rows, case, measured, exact)
 
 
 def _off_declared_centre(
-    rows: Rows, case: RuleContext, known: Array, exact: dict[str, Array]
+    rows: Rows, case: RuleContext, measured: Array, exact: dict[str, Array]
 ) -> Iterator[Failure]:
     """Yield samples whose centre at the origin contradicts the declared one."""
     centres = _centres(rows, case.spec.role)
     declared = case.spec.centered or ""
     if declared == "no":
-        bad = known & np.logical_or.reduce(
+        bad = measured & np.logical_or.reduce(
             [where for name, where in exact.items() if name not in {"xy", "z"}]
         )
     elif declared in centres:
-        bad = known & (centres[declared] > float(case.options["xy" if declared == "xy" else "off"]))
+        bad = measured & (
+            centres[declared] > float(case.options["xy" if declared == "xy" else "off"])
+        )
     else:
         return
     if bad.any():
@@ -541,11 +548,13 @@ def _off_centre(
     bad: Array, declared: str, centres: dict[str, Array], exact: dict[str, Array]
 ) -> Failure:
     kind, words, count = _named_centre(bad, exact)
-    said = "absolute positions are declared"
+    declaration = "absolute positions are declared"
     far = 0.0
     if declared in centres:
         far = float(np.median(centres[declared][bad]))
-        said = f"centered: {declared} is declared and {format_number(far)} of the radius away"
+        declaration = (
+            f"centered: {declared} is declared and {format_number(far)} of the radius away"
+        )
     fix = (
         f"Declare centered: {kind}, or export absolute positions."
         if kind not in {"none", "z"}
@@ -553,7 +562,7 @@ def _off_centre(
     )
     return Failure(
         bad,
-        f"{count_phrase(bad, 'are')} centred on {words}; {said}.",
+        f"{count_phrase(bad, 'are')} centred on {words}; {declaration}.",
         measured={
             "centre": kind,
             "median": far,
@@ -579,13 +588,13 @@ def _named_centre(bad: Array, exact: dict[str, Array]) -> tuple[str, str, int]:
     return "none", "no known centre", 0
 
 
-def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> Iterator[Failure]:
+def _undeclared_centre(measured: Array, exact: dict[str, Array], share: float) -> Iterator[Failure]:
     for name in ("root", "centroid", "box"):
-        where = exact.get(name, known & False)
-        if known.any() and int(where.sum()) >= share * int(known.sum()):
+        where = exact.get(name, measured & False)
+        if measured.any() and int(where.sum()) >= share * int(measured.sum()):
             yield Failure(
-                np.zeros(len(known), bool),
-                f"centred on: {name} ({int(where.sum()):,} of {int(known.sum()):,} samples); the "
+                np.zeros(len(measured), bool),
+                f"centred on: {name} ({int(where.sum()):,} of {int(measured.sum()):,} samples); the "
                 f"schema does not say.",
                 measured={"centre": name},
                 severity=Severity.INFO,
@@ -595,29 +604,29 @@ def _undeclared_centre(known: Array, exact: dict[str, Array], share: float) -> I
             return
 
 
-def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure | Info]:
+def _subtracted(rows: Rows, case: RuleContext, measured: Array) -> Iterator[Failure | Info]:
     """Yield the samples from which the stored centre was subtracted twice, or never.
 
     An `Info` states how many samples do not decide.
     """
     column = f":{case.name}:stored"
-    known = known & rows.measured(column)
-    if not known.any():
+    measured = measured & rows.measured(column)
+    if not measured.any():
         return
     c = rows[column]
     names = (
         ("first", "centroid", "middle") if case.spec.role == "joints" else ("centroid", "middle")
     )
-    tried = [(_unexplained(rows[name], c, known), name) for name in names]
+    tried = [(_unexplained(rows[name], c, measured), name) for name in names]
     rest, name = min(
-        tried, key=lambda t: (float(np.median(t[0].min(axis=1)[known])), names.index(t[1]))
+        tried, key=lambda t: (float(np.median(t[0].min(axis=1)[measured])), names.index(t[1]))
     )
     best = np.argmin(rest, axis=1)
     size = np.sqrt((c**2).sum(axis=1))
-    clear = known & (size > float(case.options["off"]) * rows["box"] / 2)
+    clear = measured & (size > float(case.options["off"]) * rows["box"] / 2)
     clear &= rest[:, 0] > float(case.options["sure"]) * rest.min(axis=1)
     yield Info(
-        f"{int((known & ~clear).sum()):,} of {int(known.sum()):,} samples hold nothing of "
+        f"{int((measured & ~clear).sum()):,} of {int(measured.sum()):,} samples hold nothing of "
         f"{case.spec.centered_on}"
     )
     for step, kind in enumerate(_STEPS):
@@ -626,7 +635,7 @@ def _subtracted(rows: Rows, case: RuleContext, known: Array) -> Iterator[Failure
             yield _left_over(bad, kind, rows[name], c, case.spec.centered_on or "")
 
 
-def _unexplained(r: Array, c: Array, known: Array) -> Array:
+def _unexplained(r: Array, c: Array, measured: Array) -> Array:
     """Return float64 (rows, 3): the residual of the centres for once, twice and never.
 
     Notes:
@@ -634,18 +643,18 @@ def _unexplained(r: Array, c: Array, known: Array) -> Array:
         centroid). Where there are enough different centres, the offset common to all samples is
         subtracted.
     """
-    left = np.stack([r - step * c for step in _STEPS.values()], axis=1)
-    middle = np.median(c[known], axis=0)
-    apart = np.median(np.sqrt(((c[known] - middle) ** 2).sum(axis=1)))
+    residuals = np.stack([r - step * c for step in _STEPS.values()], axis=1)
+    middle = np.median(c[measured], axis=0)
+    scatter = np.median(np.sqrt(((c[measured] - middle) ** 2).sum(axis=1)))
     common = np.zeros(3)
-    if int(known.sum()) >= 10 and apart > 0.25 * np.sqrt((middle**2).sum()):
-        offsets = np.median(left[known], axis=0)
+    if int(measured.sum()) >= 10 and scatter > 0.25 * np.sqrt((middle**2).sum()):
+        offsets = np.median(residuals[measured], axis=0)
         loss = [
-            np.median(np.abs(left[known][:, i] - offsets[i]).sum(axis=1))
+            np.median(np.abs(residuals[measured][:, i] - offsets[i]).sum(axis=1))
             for i in range(len(_STEPS))
         ]
         common = offsets[int(np.argmin(loss))]
-    out: Array = np.sqrt(((left - common) ** 2).sum(axis=2))
+    out: Array = np.sqrt(((residuals - common) ** 2).sum(axis=2))
     return out
 
 
@@ -726,37 +735,38 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Mask3D subtracts the mean in place from a cached array: centred from the second epoch on.
     """
-    known = rows.measured("box")
-    if not known.any():
+    measured = rows.measured("box")
+    if not measured.any():
         return
-    known &= rows["box"] > 0
-    exact, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
-    known &= ~(exact["centroid"] & exact["box"])  # symmetric about the origin: not a centring
-    count = int(known.sum())
+    measured &= rows["box"] > 0
+    exact, label = _labels(rows, measured, case.spec.role, float(case.options["at"]))
+    measured &= ~(exact["centroid"] & exact["box"])  # symmetric about the origin: not a centring
+    count = int(measured.sum())
     if count < int(case.options["samples"]):
         return
     least = max(2, float(case.options["least"]) * count)
     sizes = {
-        name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")
+        name: int((measured & (label == name)).sum())
+        for name in ("none", "root", "centroid", "box")
     }
     # Symmetric objects come near to a centre without being centred.
     for name, far in _centres(rows, case.spec.role).items():
         if (
             name in sizes
-            and 5 * int((known & (label == "none") & (far < 0.05)).sum()) > sizes[name]
+            and 5 * int((measured & (label == "none") & (far < 0.05)).sum()) > sizes[name]
         ):
             sizes[name] = 0
     kinds = sorted((n for n, size in sizes.items() if size >= least), key=lambda n: -sizes[n])
     if len(kinds) > 1:
-        odd = known & np.isin(label, kinds[1:])
+        deviating = measured & np.isin(label, kinds[1:])
         yield Failure(
-            odd,
-            f"{pluralize(count)} are centred in {len(kinds)} ways: on {_shares(label[known])}.",
+            deviating,
+            f"{pluralize(count)} are centred in {len(kinds)} ways: on {_shares(label[measured])}.",
             measured={"centres": sizes},
             cause=Cause(
                 f"two exporters, or a loader that writes back: {kinds[0]} and {kinds[1]}",
                 kinds[1],
-                explains=int((odd & (label == kinds[1])).sum()),
+                explains=int((deviating & (label == kinds[1])).sum()),
             ),
             fix="Centre all of them or none, and declare centered.",
             kind=kinds[1],

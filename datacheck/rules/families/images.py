@@ -69,7 +69,7 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
         column.values.ndim == 3 and (spec.ragged or "").startswith("T")
     )
     out = np.zeros((len(column), _BANDS))
-    known = np.zeros(len(column), bool)
+    present = np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
         rows = image[:: max(1, -(-len(image) // _FRAMES))] if film else image[None]
@@ -79,8 +79,8 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
         profile = rows.mean(axis=(0, *range(2, rows.ndim)), dtype=np.float64)
         edges = np.linspace(0, height, _BANDS + 1).astype(np.int64)
         out[i] = np.add.reduceat(profile, edges[:-1]) / np.diff(edges)
-        known[i] = True
-    return {"bands": Measured(out, known)}
+        present[i] = True
+    return {"bands": Measured(out, present)}
 
 
 @rule(
@@ -123,25 +123,25 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         LIBERO writes ``opengl``: its images are upside-down, and OpenVLA turns them by 180 degrees.
     """
-    known = rows.measured(":image_convention")
+    measured = rows.measured(":image_convention")
     bad = np.zeros(len(rows), bool)
-    if known.any():
+    if measured.any():
         text = rows[":image_convention"]
-        bad = known & match_texts(
-            text, lambda said: _ORIGINS.get(said, case.spec.origin) != case.spec.origin
+        bad = measured & match_texts(
+            text, lambda convention: _ORIGINS.get(convention, case.spec.origin) != case.spec.origin
         )
     if bad.any():
-        said = sorted(set(text[bad]))[0]
+        convention = sorted(set(text[bad]))[0]
         yield Failure(
             bad,
-            f"files of {pluralize(int(bad.sum()))} say {said}: the "
-            f"{_ORIGINS[said].replace('_', ' ')} comes first; "
+            f"files of {pluralize(int(bad.sum()))} say {convention}: the "
+            f"{_ORIGINS[convention].replace('_', ' ')} comes first; "
             f"origin: {case.spec.origin} is declared.",
-            measured={"convention": said},
+            measured={"convention": convention},
             expected={"origin": case.spec.origin},
-            cause=Cause(f"written as {said} does", said, explains=int(bad.sum())),
-            fix=f"Declare origin: {_ORIGINS[said]}, or reverse the rows when reading.",
-            kind=said,
+            cause=Cause(f"written as {convention} does", convention, explains=int(bad.sum())),
+            fix=f"Declare origin: {_ORIGINS[convention]}, or reverse the rows when reading.",
+            kind=convention,
         )
 
 
@@ -191,10 +191,10 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Raw LIBERO is upside-down, its re-rendered copies are not: mixing both mixes orientations.
     """
-    known = rows.measured("bands")
-    if not known.any():
+    measured = rows.measured("bands")
+    if not measured.any():
         return
-    bad, mirrored = _upside_down(rows, known, case)
+    bad, mirrored = _upside_down(rows, measured, case)
     if bad.any():
         value = float(np.median(mirrored[bad]))
         yield Failure(
@@ -209,14 +209,14 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Array]:
+def _upside_down(rows: Rows, measured: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return images upside down against their group, and their likeness to it once turned."""
     like = float(case.options["like"])
     unlike = float(case.options["unlike"])
-    bad = known & False
+    bad = measured & False
     mirrored = np.zeros(len(rows))
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine) < int(case.options["samples"]):
             continue
         profiles = rows["bands"][mine]
@@ -224,11 +224,11 @@ def _upside_down(rows: Rows, known: Array, case: RuleContext) -> tuple[Array, Ar
         if _correlations(middle[None], middle[::-1])[0] > unlike:
             continue  # the group itself looks the same upside down
         mirrored[mine], own = _correlations(profiles, middle[::-1]), _correlations(profiles, middle)
-        odd = (mirrored[mine] > like) & (own < unlike)
-        others = ~odd & (np.ptp(profiles, axis=1) > 0)
+        flipped = (mirrored[mine] > like) & (own < unlike)
+        others = ~flipped & (np.ptp(profiles, axis=1) > 0)
         # Photos of many scenes have sky and floor in varying places.
         if others.any() and np.mean(own[others] > like) >= _ONE_SCENE:
-            bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
+            bad[mine] = flipped & (2 * int(flipped.sum()) < len(mine))
     return bad, mirrored
 
 
@@ -260,15 +260,15 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
     ):
         return {}
     out = np.zeros((len(column), 3))
-    known = np.zeros(len(column), bool)
+    present = np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
         frames = image[:: max(1, -(-len(image) // _FRAMES))] if image.ndim == 4 else image[None]
         each = max(1, int((frames.shape[1] * frames.shape[2] / _PIXELS) ** 0.5))
-        some = frames[:, ::each, ::each]
-        if some.size:
-            out[i], known[i] = some.reshape(-1, 3).mean(axis=0, dtype=np.float64), True
-    return {"channels": Measured(out, known)}
+        sampled = frames[:, ::each, ::each]
+        if sampled.size:
+            out[i], present[i] = sampled.reshape(-1, 3).mean(axis=0, dtype=np.float64), True
+    return {"channels": Measured(out, present)}
 
 
 @rule(
@@ -317,11 +317,11 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ``cv2.imread`` and ``cv2.imwrite`` order the channels blue, green, red.
     """
-    known = rows.measured("channels")
+    measured = rows.measured("channels")
     bad = np.zeros(len(rows), bool)
     others = np.zeros(len(rows), bool)
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine) >= int(case.options["samples"]):
             bad[mine] = _exchanged(
                 rows["channels"][mine], float(case.options["share"]), float(case.options["apart"])
@@ -349,15 +349,17 @@ def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-def _exchanged(means: Array, share: float, apart: float) -> Array:
+def _exchanged(means: Array, share: float, min_deviation: float) -> Array:
     """Return images with exchanged first and third channel; none where other images vary, too."""
     middle = np.median(means, axis=0)
     spread = np.maximum(_STEADY, 1.4826 * np.median(np.abs(means - middle), axis=0))
     near = (np.abs(means - middle) <= 4 * spread).all(axis=1)
     turned = (np.abs(means[:, ::-1] - middle) <= 4 * spread).all(axis=1)
-    found: Array = turned & (np.abs(means - middle) >= apart * spread)[:, [0, 2]].all(axis=1)
-    few = bool(found.sum() <= share * len(means)) and bool((near | found).all())
-    return found & few
+    exchanged: Array = turned & (np.abs(means - middle) >= min_deviation * spread)[:, [0, 2]].all(
+        axis=1
+    )
+    few = bool(exchanged.sum() <= share * len(means)) and bool((near | exchanged).all())
+    return exchanged & few
 
 
 # -------------------------------------------------------------------------------------------- sizes
@@ -369,14 +371,14 @@ def picture_sizes(block: Block, schema: Schema) -> Columns:
 
     Picture files without a schema entry count, too.
     """
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name, column in block.fields.items():
         spec = schema.fields.get(name)
         if (name == _PICTURE if spec is None else _is_picture(column, spec)) and (
             size := _size(column)
         ) is not None:
-            found[f"{name}:size"] = size
-    return found
+            columns[f"{name}:size"] = size
+    return columns
 
 
 def _is_picture(column: Column, spec: FieldSpec) -> bool:
@@ -456,24 +458,24 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     least = int(case.options["samples"])
     within = _folders(files) if columns else (files, files)
     for column in columns:
-        known = rows.measured(column)
+        measured = rows.measured(column)
         sizes = rows[column]
         kinds: dict[str, dict[str, list[int]]] = {}
-        for mine in _size_groups(files, within, known, least):
+        for mine in _size_groups(files, within, measured, least):
             for size, usual, kind in _odd_sizes(sizes[mine], float(case.options["share"])):
                 words = f"{_shown(size)} beside {_shown(usual)}"
                 places = kinds.setdefault(kind, {}).setdefault(words, [])
                 places += mine[(sizes[mine] == size).all(axis=1)].tolist()
-        for kind, said in sorted(kinds.items()):
-            yield _of_size(column[1:].removesuffix(":size"), kind, said, rows, case)
+        for kind, size_places in sorted(kinds.items()):
+            yield _of_size(column[1:].removesuffix(":size"), kind, size_places, rows, case)
 
 
 def _of_size(
-    name: str, kind: str, said: dict[str, list[int]], rows: Rows, case: RuleContext
+    name: str, kind: str, size_places: dict[str, list[int]], rows: Rows, case: RuleContext
 ) -> Failure:
-    """Return the finding of one kind; `said` maps the text of a size to the places of pictures."""
+    """Return the finding of one kind; `size_places` maps the text of a size to the places of pictures."""
     mask = np.zeros(len(rows), bool)
-    for places in said.values():
+    for places in size_places.values():
         mask[places] = True
     harmless = kind == "other" or (
         kind.startswith("turned") and _pictures_alone(name, rows, case.schema)
@@ -483,8 +485,8 @@ def _of_size(
         mask,
         f"{count_phrase(mask, 'have')} pictures of another size than nearly all others (width x "
         f"height): "
-        f"{first_few(f'{words} ({len(some):,})' for words, some in said.items())}.",
-        measured={"sizes": list(said)[:10]},
+        f"{first_few(f'{words} ({len(members):,})' for words, members in size_places.items())}.",
+        measured={"sizes": list(size_places)[:10]},
         cause=cause if kind != "other" else None,
         fix="Export these pictures again as the others were, or transform what is given in their "
         "pixels.",
@@ -509,7 +511,7 @@ def _folders(files: Texts) -> tuple[Texts, Texts]:
 
 
 def _size_groups(
-    files: Texts, within: tuple[Texts, Texts], known: Array, least: int
+    files: Texts, within: tuple[Texts, Texts], measured: Array, least: int
 ) -> Iterator[Array]:
     """Yield the positions of rows that share a folder with enough rows, or similar names.
 
@@ -518,11 +520,11 @@ def _size_groups(
     Notes:
         ``episode_1/top.png`` and ``episode_2/top.png`` are similar: they differ in numbers alone.
     """
-    rows = files.rows[known]
-    mine = np.flatnonzero(known)
-    folder, alike = (texts.rows[rows].astype(np.int64) for texts in within)
+    rows = files.rows[measured]
+    mine = np.flatnonzero(measured)
+    folder, name_pattern = (texts.rows[rows].astype(np.int64) for texts in within)
     large = np.bincount(folder, minlength=1)[folder] >= least
-    groups = np.where(large, folder, len(within[0].words) + alike)
+    groups = np.where(large, folder, len(within[0].words) + name_pattern)
     order = np.argsort(groups, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         if len(places) >= least:
@@ -543,9 +545,9 @@ def _odd_sizes(
     if len(counts) > 2 * _MOST_SIZES or sum(counts[size] for size in usual) < share * len(sizes):
         return
     for size in sorted(counts.keys() - usual):
-        known = [(other, kind) for other in usual if (kind := _size_cause(size, other))]
-        if known:
-            yield size, *known[0]
+        explanations = [(other, kind) for other in usual if (kind := _size_cause(size, other))]
+        if explanations:
+            yield size, *explanations[0]
         elif len(usual) == 1:
             yield size, usual[0], "other"
 
@@ -600,26 +602,26 @@ def shade(column: Column, spec: FieldSpec) -> Columns:
     std = np.zeros((len(column), width))
     for i in np.flatnonzero(column.lengths > 0):
         rows = column[int(i)]
-        some = np.ascontiguousarray(rows[:: -(-len(rows) // _ROWS)].T, dtype=np.float64)
-        mean[i] = some.mean(axis=1)
-        std[i] = np.sqrt(np.maximum(((some - mean[i][:, None]) ** 2).mean(axis=1), 0))
+        sampled = np.ascontiguousarray(rows[:: -(-len(rows) // _ROWS)].T, dtype=np.float64)
+        mean[i] = sampled.mean(axis=1)
+        std[i] = np.sqrt(np.maximum(((sampled - mean[i][:, None]) ** 2).mean(axis=1), 0))
     return {"mean": Measured(mean, column.lengths > 0), "std": Measured(std, column.lengths > 0)}
 
 
-def _scales(rows: Rows, known: Array) -> Array:
+def _scales(rows: Rows, measured: Array) -> Array:
     """Return text (rows): the scale of each sample's colours, "" where it is unclear."""
     low = rows["min"].min(axis=1)
     high = rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
     conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
-    found = np.select(
+    scales = np.select(
         conditions,
         ["signed", "beyond", "byte", "unit"],
         np.where(_graded(rows, high), "twice", "unit"),
     )
-    found = np.where(whole, "byte", found).astype(object)
-    found[~known | (high == 0) & (low == 0)] = ""  # black is black on every scale
-    return found
+    scales = np.where(whole, "byte", scales).astype(object)
+    scales[~measured | (high == 0) & (low == 0)] = ""  # black is black on every scale
+    return scales
 
 
 def _graded(rows: Rows, high: Array) -> Array:
@@ -631,8 +633,8 @@ def _graded(rows: Rows, high: Array) -> Array:
         return np.zeros(len(high), bool)
     # The variance of values that are only 0 or the largest.
     two = rows["mean"] * (high[:, None] - rows["mean"])
-    found: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
-    return found
+    graded: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
+    return graded
 
 
 def _declared(spec: FieldSpec) -> str:
@@ -702,15 +704,15 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Reference:
         1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all 0.42 and 0.28.
     """
-    known = rows.measured("min", "dtype")
-    if not known.any():
+    measured = rows.measured("min", "dtype")
+    if not measured.any():
         return
-    scales = _scales(rows, known)
+    scales = _scales(rows, measured)
     declared = _declared(case.spec)
-    told = sorted(set(scales) - {""})
-    most = max(told, key=lambda name: (int((scales == name).sum()), name), default="")
+    scale_names = sorted(set(scales) - {""})
+    most = max(scale_names, key=lambda name: (int((scales == name).sum()), name), default="")
     wanted = declared or most
-    for name in told:
+    for name in scale_names:
         if name != wanted and not (declared and wanted == "signed"):
             yield _other_scale(scales == name, name, wanted, declared=bool(declared))
     right = (scales == wanted) | (scales == "")
@@ -739,11 +741,11 @@ def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failu
     )
 
 
-def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterator[Failure]:
+def _shades(rows: Rows, case: RuleContext, measured: Array, full: float) -> Iterator[Failure]:
     mean = rows["mean"].mean(axis=1) / full
     std = rows["std"].max(axis=1) / full
     low, high = map(float, case.options["mean"])
-    flat = known & ((mean < low) | (mean > high) | (std < float(case.options["std"])))
+    flat = measured & ((mean < low) | (mean > high) | (std < float(case.options["std"])))
     if flat.any():
         yield Failure(
             flat,
@@ -757,22 +759,22 @@ def _shades(rows: Rows, case: RuleContext, known: Array, full: float) -> Iterato
             kind="flat",
             fix="Look at them: colours may not have been stored.",
         )
-    known = known & ~flat
-    if int(known.sum()) < int(case.options["least"]):
+    measured = measured & ~flat
+    if int(measured.sum()) < int(case.options["least"]):
         return
-    odd = []
+    unusual = []
     for label, values, band in (
         ("mean", mean, case.options["all_mean"]),
         ("spread", std, case.options["all_std"]),
     ):
-        value = float(values[known].mean())
+        value = float(values[measured].mean())
         if not float(band[0]) <= value <= float(band[1]):
-            odd.append(f"{label} {format_number(value)} (usual {band[0]:g}..{band[1]:g})")
-    if odd:
+            unusual.append(f"{label} {format_number(value)} (usual {band[0]:g}..{band[1]:g})")
+    if unusual:
         yield Failure(
             np.zeros(len(rows), bool),
-            f"colours of {pluralize(int(known.sum()))} have {first_few(odd)} of full scale.",
-            measured={"mean": float(mean[known].mean()), "std": float(std[known].mean())},
+            f"colours of {pluralize(int(measured.sum()))} have {first_few(unusual)} of full scale.",
+            measured={"mean": float(mean[measured].mean()), "std": float(std[measured].mean())},
             severity=Severity.WARNING,
             kind="dataset",
             fix="Compare some samples with their images; a gamma or a normaliser may have been "

@@ -74,8 +74,8 @@ def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Mask3D: one scene without a target returns an empty list for the whole batch.
     """
-    known = rows.measured("funnel")
-    none = known & (rows["funnel"][:, 0] == 0) if known.any() else known
+    measured = rows.measured("funnel")
+    none = measured & (rows["funnel"][:, 0] == 0) if measured.any() else measured
     if none.any():
         names = [name for name, _ in case.schema.of_role("instance")]
         yield Failure(
@@ -148,17 +148,17 @@ def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Mask3D returns an empty list for the whole batch; OpenPCDet issue 1104.
     """
-    known = rows.measured("funnel")
-    if not known.any():
+    measured = rows.measured("funnel")
+    if not measured.any():
         return
     steps = loader_steps(case.schema)
     least = max([spec.min_instances or 1 for _, spec in case.schema.of_role("instance")], default=1)
     margin = float(case.options["margin"])
     limit = dict(steps).get("min_points")
-    few = known & (rows["funnel"][:, -1] < least)
-    near = known & False
+    few = measured & (rows["funnel"][:, -1] < least)
+    near = measured & False
     if limit is not None and "largest" in rows:
-        near = known & rows.measured("largest") & (np.abs(rows["largest"] / limit - 1) <= margin)
+        near = measured & rows.measured("largest") & (np.abs(rows["largest"] / limit - 1) <= margin)
         near &= few | (rows["funnel"][:, -1] == least)
     if (few & ~near).any():
         yield _emptied(rows, few & ~near, least, steps)
@@ -175,7 +175,7 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     stages = ("stored", "labelled", *(name for name, _ in steps))
     lost = np.argmax(rows["funnel"][few] < least, axis=1)
     reasons = {stages[int(i)]: int((lost == i).sum()) for i in np.unique(lost)}
-    said = [
+    phrases = [
         f"{n:,} {_REASONS.get(stage, f'lost the last at {stage}')}" for stage, n in reasons.items()
     ]
     most = max(reasons, key=lambda stage: reasons[stage])
@@ -183,7 +183,7 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     what = "no instance" if least == 1 else f"fewer than {least} instances"
     return Failure(
         few,
-        f"{count_phrase(few, 'have')} {what} left after the loader's steps: {first_few(said, 6)}.",
+        f"{count_phrase(few, 'have')} {what} left after the loader's steps: {first_few(phrases, 6)}.",
         measured={"lost_at": reasons},
         expected={"instances": f"{least}.."},
         cause=cause,
@@ -240,23 +240,23 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ExCap3D drops instances below 100 points; at a clip to 30 % 30 points are enough to survive.
     """
-    known = rows.measured("funnel")
-    if not known.any():
+    measured = rows.measured("funnel")
+    if not measured.any():
         return
     names = [name for name, _ in loader_steps(case.schema)]
     if "min_points" in names:
         stage = 2 + names.index("min_points")
         before = rows["funnel"][:, stage - 1]
         after = rows["funnel"][:, stage]
-        lost = np.where(known & (after > 0), before - after, 0)  # DC402 reports scenes with none
-        many = known & (lost > float(case.options["share"]) * before)
+        lost = np.where(measured & (after > 0), before - after, 0)  # DC402 reports scenes with none
+        many = measured & (lost > float(case.options["share"]) * before)
         limit = dict(loader_steps(case.schema))["min_points"]
         if many.any():
             yield _tiny(many, lost, before, limit, None)
         if not many.any() and lost.any():
             yield _tiny(lost > 0, lost, before, limit, Severity.INFO)
-    vanish = np.where(known, rows["vanish"], 0.0)
-    rare = known & (vanish > float(case.options["vanish"]))
+    vanish = np.where(measured, rows["vanish"], 0.0)
+    rare = measured & (vanish > float(case.options["vanish"]))
     if rare.any():
         yield _clipped(rare, vanish, dict(loader_steps(case.schema))["clip"])
 
@@ -326,14 +326,14 @@ def truth(block: Block, schema: Schema) -> Columns:
         fields = [block.fields.get(n) for n in (name, class_name, instance_name)]
         if any(c is None or c.lengths is None or not is_numeric(c) for c in fields):
             continue
-        found = [
+        agreements = [
             _agreement([c[i].reshape(-1) for c in fields if c is not None])
             for i in range(len(block))
         ]
-        present = np.array([bool(row) for row in found])
+        present = np.array([bool(row) for row in agreements])
         for stat in ("rows", "wrong", "plain", "class", "instance", "shuffled"):
             columns[f"{name}:{stat}"] = Measured(
-                np.array([row.get(stat, 0) for row in found]), present
+                np.array([row.get(stat, 0) for row in agreements]), present
             )
         ignored = schema.spec(instance_name).ignore
         high = [
@@ -355,13 +355,13 @@ def _largest(ids: Array) -> int:
     return max(-1, min(int(top), _HIGHEST)) if np.isfinite(top) else -1
 
 
-def _encoded_pair(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:
+def _encoded_pair(stored: Array, classes: Array, ids: Array) -> tuple[Array, Array]:
     """Return the stored and the expected ground truth: int64 (rows)."""
     wanted = classes.astype(np.int64)
     wanted *= 1000
     wanted += ids.astype(np.int64)
     wanted += 1
-    return told.astype(np.int64, copy=False), wanted
+    return stored.astype(np.int64, copy=False), wanted
 
 
 def _agreement(values: list[Array]) -> dict[str, int]:
@@ -376,14 +376,14 @@ def _agreement(values: list[Array]) -> dict[str, int]:
     wrong = sum(int(np.count_nonzero(np.not_equal(*_encoded_pair(*part)))) for part in parts)
     if not wrong:
         return {"rows": len(values[0]), "wrong": 0}
-    told, wanted = _encoded_pair(*values)
+    stored, wanted = _encoded_pair(*values)
     return {
-        "rows": len(told),
+        "rows": len(stored),
         "wrong": wrong,
-        "plain": int(np.count_nonzero(told == wanted - 1)),
-        "class": int(np.count_nonzero(told // 1000 != wanted // 1000)),
-        "instance": int(np.count_nonzero(told % 1000 != wanted % 1000)),
-        "shuffled": int(np.array_equal(np.sort(told), np.sort(wanted))),
+        "plain": int(np.count_nonzero(stored == wanted - 1)),
+        "class": int(np.count_nonzero(stored // 1000 != wanted // 1000)),
+        "instance": int(np.count_nonzero(stored % 1000 != wanted % 1000)),
+        "shuffled": int(np.array_equal(np.sort(stored), np.sort(wanted))),
     }
 
 
@@ -436,8 +436,8 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     most = int(case.options["most"])
     for truth, _, name in _encoded(case.schema):
         column = f":{truth}:high"
-        known = rows.measured(column)
-        bad = known & (rows[column] > most) if known.any() else known
+        measured = rows.measured(column)
+        bad = measured & (rows[column] > most) if measured.any() else measured
         if bad.any():
             yield Failure(
                 bad,
@@ -498,14 +498,14 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their ground truth.
     """
     for name, class_name, instance_name in _encoded(case.schema):
-        known = rows.measured(f":{name}:wrong")
-        if not known.any():
+        measured = rows.measured(f":{name}:wrong")
+        if not measured.any():
             continue
         stats = {
             s: rows[f":{name}:{s}"]
             for s in ("rows", "wrong", "plain", "class", "instance", "shuffled")
         }
-        bad = known & (stats["wrong"] > 0)
+        bad = measured & (stats["wrong"] > 0)
         if bad.any():
             total = {s: int(values[bad].sum()) for s, values in stats.items()}
             cause = _encoding_cause(stats, bad)
@@ -537,11 +537,11 @@ def _encoding_cause(stats: dict[str, Array], bad: Array) -> Cause | None:
         "instance": ("the instances were numbered again on one side only", (stats["class"] == 0)),
         "other": ("labels of another scene", stats["wrong"] > 0.5 * stats["rows"]),
     }
-    left = bad.copy()
+    unexplained = bad.copy()
     explained: dict[str, int] = {}
     for kind, (_, holds) in reasons.items():  # the first reason that holds explains a scene
-        explained[kind] = int((left & holds).sum())
-        left &= ~holds
+        explained[kind] = int((unexplained & holds).sum())
+        unexplained &= ~holds
     most = max(explained, key=lambda kind: explained[kind])
     return Cause(reasons[most][0], most, explains=explained[most]) if explained[most] else None
 
@@ -603,41 +603,41 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points that are none.
     """
-    known = rows.measured("set")
-    if not known.any():
+    measured = rows.measured("set")
+    if not measured.any():
         return
     share = rows["set"]
     allowed = case.spec.share
     if allowed is not None:
         low = allowed.low if allowed.low is not None else 0.0
         high = allowed.high if allowed.high is not None else 1.0
-        odd = known & ((share < low) | (share > high))
-        if odd.any():
+        unusual = measured & ((share < low) | (share > high))
+        if unusual.any():
             yield _odd_coverage(
-                odd, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share"
+                unusual, share, f"; {allowed} is allowed", {"share": str(allowed)}, "share"
             )
         return
     for kind, value in (("empty", 0.0), ("full", 1.0)):
-        odd = known & (share == value)
-        if 0 < odd.sum() <= float(case.options["most"]) * known.sum():
+        unusual = measured & (share == value)
+        if 0 < unusual.sum() <= float(case.options["most"]) * measured.sum():
             yield _odd_coverage(
-                odd,
+                unusual,
                 share,
-                f", {pluralize(int(odd.sum()), 'mask')} of {int(known.sum()):,}",
+                f", {pluralize(int(unusual.sum()), 'mask')} of {int(measured.sum()):,}",
                 {},
                 kind,
             )
 
 
 def _odd_coverage(
-    odd: Array, share: Array, rest: str, expected: dict[str, Any], kind: str
+    unusual: Array, share: Array, rest: str, expected: dict[str, Any], kind: str
 ) -> Failure:
-    low = 100 * float(share[odd].min())
-    high = 100 * float(share[odd].max())
+    low = 100 * float(share[unusual].min())
+    high = 100 * float(share[unusual].max())
     span = f"{low:.3g} %" if low == high else f"{low:.3g} to {high:.3g} %"
     return Failure(
-        odd,
-        f"{count_phrase(odd, 'have')} masks of which {span} is set{rest}.",
+        unusual,
+        f"{count_phrase(unusual, 'have')} masks of which {span} is set{rest}.",
         measured={"low": low / 100, "high": high / 100},
         expected=expected,
         fix="Render the masks again, or declare share: low..high.",

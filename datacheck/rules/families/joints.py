@@ -60,16 +60,16 @@ def twins(column: Column, spec: FieldSpec) -> Columns:
 
 def _twins(column: Column) -> Array:
     assert column.lengths is not None
-    found = np.zeros(len(column), np.int64)
+    twin_counts = np.zeros(len(column), np.int64)
     for count in np.unique(column.lengths[(column.lengths > 1) & (column.lengths <= 64)]):
         mine = column.lengths == count
         rows = column.values[np.repeat(mine, column.lengths)]
         joints = rows.reshape(int(mine.sum()), int(count), rows.shape[1])
         twin = np.zeros(joints.shape[:2], bool)
-        for apart in range(1, int(count)):
-            twin[:, apart:] |= (joints[:, apart:] == joints[:, :-apart]).all(axis=2)
-        found[mine] = twin.sum(axis=1)
-    return found
+        for offset in range(1, int(count)):
+            twin[:, offset:] |= (joints[:, offset:] == joints[:, :-offset]).all(axis=2)
+        twin_counts[mine] = twin.sum(axis=1)
+    return twin_counts
 
 
 @rule(
@@ -113,11 +113,11 @@ def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         UTNet fills the evaluation split of HO3D with 21 copies of the root joint.
     """
-    known = rows.measured("box", "twins")
-    if not known.any():
+    measured = rows.measured("box", "twins")
+    if not measured.any():
         return
-    point = known & (rows["box"] * factor(case.spec.unit or "m") < float(case.options["size"]))
-    bad = point | (known & (rows["twins"] > int(case.options["twins"])))
+    point = measured & (rows["box"] * factor(case.spec.unit or "m") < float(case.options["size"]))
+    bad = point | (measured & (rows["twins"] > int(case.options["twins"])))
     if bad.any():
         middle = int(np.median(rows["twins"][bad])) + 1
         yield Failure(
@@ -134,14 +134,14 @@ def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-def _boneless(skeleton: Skeleton | None, known: Array) -> Iterator[Skip]:
-    if skeleton is not None and not known.all():
-        yield Skip(~known, f"no whole skeletons of {skeleton.joints} joints")
+def _boneless(skeleton: Skeleton | None, measured: Array) -> Iterator[Skip]:
+    if skeleton is not None and not measured.all():
+        yield Skip(~measured, f"no whole skeletons of {skeleton.joints} joints")
 
 
-def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
+def _groups(rows: Rows, measured: Array) -> Iterator[tuple[str, Array]]:
     for name, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine):
             yield name, mine
 
@@ -192,23 +192,25 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         HO3D fits one MANO shape per subject: bones vary by less than a millimetre.
     """
     skeleton = skeleton_of(case.spec)
-    known = rows.measured("pairs")
+    measured = rows.measured("pairs")
     options = case.options
-    yield from _boneless(skeleton, known)
-    if skeleton is None or not known.any():
+    yield from _boneless(skeleton, measured)
+    if skeleton is None or not measured.any():
         return
-    apart = JointDistances.of(rows, case, skeleton)
-    lengths = apart.lengths[:, : len(skeleton.bones)]
+    distances = JointDistances.of(rows, case, skeleton)
+    lengths = distances.lengths[:, : len(skeleton.bones)]
     band = float(options["band"])
     ratio = lengths / np.array(skeleton.table)
-    odd = known & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
-    if odd.any():
-        yield _impossible(odd, ratio, skeleton, band)
-    groups = list(_groups(rows, known & ~odd)) if case.schema.samples.group is not None else []
+    impossible = measured & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
+    if impossible.any():
+        yield _impossible(impossible, ratio, skeleton, band)
+    groups = (
+        list(_groups(rows, measured & ~impossible)) if case.schema.samples.group is not None else []
+    )
     far, loose, share = _varying(groups, lengths, options)
-    long = known & ~odd & (apart.steps >= int(options["frames"]))
+    long = measured & ~impossible & (distances.steps >= int(options["frames"]))
     if long.any():
-        torn = long & (apart.strain > _limits(lengths, options)).any(axis=1)
+        torn = long & (distances.strain > _limits(lengths, options)).any(axis=1)
         if torn.any():
             yield _stretched(
                 torn,
@@ -217,7 +219,7 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
                 None,
                 "step",
             )
-        sway = np.where((long & ~torn)[:, None], apart.sway[:, : len(skeleton.bones)], 0.0)
+        sway = np.where((long & ~torn)[:, None], distances.sway[:, : len(skeleton.bones)], 0.0)
         loose |= (sway > float(options["spread"])).any(axis=1)
         share = np.maximum(share, (sway / np.maximum(lengths, 1e-9)).max(axis=1))
     yield from _bone_failures(far, loose, share, float(options["spread"]))
@@ -263,12 +265,12 @@ def _bone_failures(far: Array, loose: Array, share: Array, spread: float) -> Ite
         yield _stretched(loose, "lie", words, Severity.WARNING, "sequence")
 
 
-def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Failure:
+def _impossible(impossible: Array, ratio: Array, skeleton: Skeleton, band: float) -> Failure:
     worst = np.abs(np.log(np.maximum(ratio, 1e-9)))
-    bone = skeleton.bone_names[int(np.argmax(np.median(worst[odd], axis=0)))]
+    bone = skeleton.bone_names[int(np.argmax(np.median(worst[impossible], axis=0)))]
     return Failure(
-        odd,
-        f"{count_phrase(odd, 'have')} a bone more than {band:g} times longer or shorter than a "
+        impossible,
+        f"{count_phrase(impossible, 'have')} a bone more than {band:g} times longer or shorter than a "
         f"hand's (worst: {bone}).",
         measured={"bone": bone},
         expected={"factor": band},
@@ -336,31 +338,31 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         HO3D keeps thumb-first tips behind index-first chains, and pinky before ring.
     """
     skeleton = skeleton_of(case.spec)
-    known = rows.measured("pairs")
-    yield from _boneless(skeleton, known)
-    if skeleton is None or not known.any():
+    measured = rows.measured("pairs")
+    yield from _boneless(skeleton, measured)
+    if skeleton is None or not measured.any():
         return
-    apart = JointDistances.of(rows, case, skeleton)
-    found: dict[_JointOrder, Array] = {}
-    short = known & False
-    for places in _sequences(rows, known, apart.steps):
-        enough = int(apart.steps[places].sum()) >= int(case.options["frames"])
-        order = _order(apart.at(places), skeleton, case, rigid=enough)
+    distances = JointDistances.of(rows, case, skeleton)
+    orders: dict[_JointOrder, Array] = {}
+    short = measured & False
+    for places in _sequences(rows, measured, distances.steps):
+        enough = int(distances.steps[places].sum()) >= int(case.options["frames"])
+        order = _order(distances.at(places), skeleton, case, rigid=enough)
         if order is not None:
-            found.setdefault(order, known & False)[places] = True
+            orders.setdefault(order, measured & False)[places] = True
         elif not enough:
             short[places] = True
     if short.any():
         yield Skip(short, f"sequences of fewer than {case.options['frames']} frames")
-    for order, mask in sorted(found.items(), key=lambda item: item[0].words):
+    for order, mask in sorted(orders.items(), key=lambda item: item[0].words):
         yield _disordered(mask, order, case)
 
 
-def _sequences(rows: Rows, known: Array, steps: Array) -> Iterator[Array]:
+def _sequences(rows: Rows, measured: Array, steps: Array) -> Iterator[Array]:
     """Yield the rows of each sequence: a sample with steps, or the single frames of a group."""
-    for row in np.flatnonzero(known & (steps > 1)).tolist():
+    for row in np.flatnonzero(measured & (steps > 1)).tolist():
         yield np.array([row])
-    for _, places in _groups(rows, known & (steps == 1)):
+    for _, places in _groups(rows, measured & (steps == 1)):
         yield places
 
 
@@ -393,13 +395,15 @@ def _disordered(mask: Array, order: _JointOrder, case: RuleContext) -> Failure:
 
 
 def _order(
-    apart: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool
+    distances: JointDistances, skeleton: Skeleton, case: RuleContext, *, rigid: bool
 ) -> _JointOrder | None:
     """Return the actual order of joints, None where it is as declared or unclear."""
-    known, tips = _rigid(apart.spread, skeleton, case) if rigid else (None, None)
-    if known is not None:
-        return _JointOrder(f"they are in the order {known.name}", skeleton.taken_from(known))
-    swapped = _longer(apart.lengths, skeleton, float(case.options["longer"]))
+    known_order, tips = _rigid(distances.spread, skeleton, case) if rigid else (None, None)
+    if known_order is not None:
+        return _JointOrder(
+            f"they are in the order {known_order.name}", skeleton.taken_from(known_order)
+        )
+    swapped = _longer(distances.lengths, skeleton, float(case.options["longer"]))
     pair = skeleton.swap("ring", "pinky")
     if tips is None:
         return _JointOrder("ring and pinky are swapped", pair) if swapped else None

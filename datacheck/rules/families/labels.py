@@ -60,8 +60,8 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
 
     def extreme(ufunc: np.ufunc, where: Array) -> Array:
         other = np.inf if ufunc is np.minimum else -np.inf
-        found = reduced(ufunc, np.where(where, values.astype(np.float64), other), lengths)
-        return np.where(np.isfinite(found), found, 0)
+        extremes = reduced(ufunc, np.where(where, values.astype(np.float64), other), lengths)
+        return np.where(np.isfinite(extremes), extremes, 0)
 
     kinds = {"ignored": ignored, "negative": negative, "mark": mark, "outside": outside}
     columns = {name: reduced(np.add, where * often, lengths) for name, where in kinds.items()}
@@ -123,8 +123,8 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             "or false.",
             kind="table",
         )
-    known = rows.measured("outside")
-    bad = known & (rows["outside"] > 0) if known.any() else known
+    measured = rows.measured("outside")
+    bad = measured & (rows["outside"] > 0) if measured.any() else measured
     if bad.any():
         low = float(rows["low"][bad].min())
         high = float(rows["high"][bad].max())
@@ -183,19 +183,19 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ExCap3D: the configuration says 255, the data -100, the raw files -1.
     """
-    known = rows.measured("negative", "count")
-    if not known.any():
+    measured = rows.measured("negative", "count")
+    if not measured.any():
         return
-    if (negative := known & (rows["negative"] > 0)).any():
+    if (negative := measured & (rows["negative"] > 0)).any():
         yield _mark(rows, case, negative, "least", "negative")
-    mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
-    top = float(np.max(rows["top"][known]))
+    mark = measured & (rows["mark"] > 0) & (case.spec.role == "class")
+    top = float(np.max(rows["top"][measured]))
     # A number right after the classes is one of them; 0 and 255 alone are a mask.
     mark &= (top > 0) & (rows["marked"] > top + 1)
     if mark.any():
         yield _mark(rows, case, mark, "marked", "mark")
     used = rows["ignored"] + rows["negative"] + np.where(mark, rows["mark"], 0)
-    nothing = known & (used == rows["count"]) & (rows["count"] > 0) & (case.spec.role == "class")
+    nothing = measured & (used == rows["count"]) & (rows["count"] > 0) & (case.spec.role == "class")
     nothing &= ~negative & ~mark
     if nothing.any():
         fix = "Annotate these samples, or leave them out: nothing can be learnt from them."
@@ -262,12 +262,12 @@ def segments(column: Column, spec: FieldSpec) -> Columns:
 def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) -> int:
     if high - low < max(65_536, 4 * len(values)) and max(-low, high) < _WHOLE["float64"]:
         whole = values.astype(np.int64)
-        there = np.zeros(int(high) - int(low) + 1, bool)
-        there[whole - int(low) if int(low) else whole] = True
-        found = np.flatnonzero(there) + int(low)
+        occurring = np.zeros(int(high) - int(low) + 1, bool)
+        occurring[whole - int(low) if int(low) else whole] = True
+        distinct_values = np.flatnonzero(occurring) + int(low)
     else:
-        found = np.unique(values)
-    return int(np.count_nonzero((found >= 0) & ~one_of(found, ignored)))
+        distinct_values = np.unique(values)
+    return int(np.count_nonzero((distinct_values >= 0) & ~one_of(distinct_values, ignored)))
 
 
 @rule(
@@ -311,10 +311,10 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Mask3D's preprocessing numbers the segments of each scene from 0 and stores them as float32.
     """
     del case
-    known = rows.measured("top")
-    if not known.any():
+    measured = rows.measured("top")
+    if not measured.any():
         return
-    coarse = known & (rows["top"] > rows["exact"])
+    coarse = measured & (rows["top"] > rows["exact"])
     if coarse.any():
         yield Failure(
             coarse,
@@ -328,7 +328,7 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             kind="float",
             order=rows["top"],
         )
-    gaps = known & ~coarse & (rows["top"] + 1 != rows["distinct"])
+    gaps = measured & ~coarse & (rows["top"] + 1 != rows["distinct"])
     if gaps.any():
         top = float(np.median(rows["top"][gaps]))
         distinct = float(np.median(rows["distinct"][gaps]))
@@ -396,17 +396,19 @@ def _classes_of_lines(text: bytes) -> bytes:
 
     b"" for another text. The class is in the same column of each line.
     """
-    first = text[:_LINE].lstrip().partition(b"\n")[0].split()
-    odd = list(islice((i for i, part in enumerate(first) if _NUMBER.fullmatch(part) is None), 2))
-    if len(odd) != 1 or not _COLUMNS <= len(first) <= _WIDE or len(text) > _LABELS:
+    first_parts = text[:_LINE].lstrip().partition(b"\n")[0].split()
+    label_places = list(
+        islice((i for i, part in enumerate(first_parts) if _NUMBER.fullmatch(part) is None), 2)
+    )
+    if len(label_places) != 1 or not _COLUMNS <= len(first_parts) <= _WIDE or len(text) > _LABELS:
         return b""
-    found = set[bytes]()
+    classes = set[bytes]()
     for line in text.split(b"\n"):
         parts = line.split()
-        if parts and len(parts) != len(first):
+        if parts and len(parts) != len(first_parts):
             return b""
-        found.update(parts[odd[0] : odd[0] + 1])
-    return b"" if any(map(_NUMBER.fullmatch, found)) else b"\n".join(sorted(found))
+        classes.update(parts[label_places[0] : label_places[0] + 1])
+    return b"" if any(map(_NUMBER.fullmatch, classes)) else b"\n".join(sorted(classes))
 
 
 @rule(
@@ -458,25 +460,25 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter by letter.
     """
     del case
-    known = rows.measured("spelled")
-    if int(known.sum()) < _MANY:
+    measured = rows.measured("spelled")
+    if int(measured.sum()) < _MANY:
         return
-    texts = Texts.of(rows["spelled"][known].tolist())
+    texts = Texts.of(rows["spelled"][measured].tolist())
     often = Counter[str]()
     for text, count in zip(
         texts.words, np.bincount(texts.rows, minlength=len(texts.words)).tolist(), strict=True
     ):
         often.update(dict.fromkeys(text.split("\n"), count))
-    if often.pop("", 0) > _NAMES * known.sum() or len(often) > _CLASSES:
+    if often.pop("", 0) > _NAMES * measured.sum() or len(often) > _CLASSES:
         return
     for kind, pairs in (("form", _forms(often)), ("letter", _typed(often))):
         if not pairs:
             continue
         mask = np.zeros(len(rows), bool)
-        mask[known] = np.array(
+        mask[measured] = np.array(
             [not pairs.keys().isdisjoint(text.split("\n")) for text in texts.words], bool
         )[texts.rows]
-        said = [
+        phrases = [
             f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})"
             for word, usual in pairs.items()
         ]
@@ -487,7 +489,7 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'hold')} a class that is a frequent one {how}: {first_few(said)}.",
+            f"{count_phrase(mask, 'hold')} a class that is a frequent one {how}: {first_few(phrases)}.",
             measured={"values": list(pairs)[:10]},
             fix="Write each class in one way."
             if kind == "form"
@@ -505,7 +507,7 @@ def _folded(word: str) -> str:
 def _forms(often: Mapping[str, int]) -> dict[str, str]:
     """Return the most frequent form of each class that is rarely written in another one."""
     usual: dict[str, str] = {}
-    for word in sorted(often, key=lambda one: -often[one]):
+    for word in sorted(often, key=lambda class_name: -often[class_name]):
         usual.setdefault(_folded(word), word)
     pairs = {
         word: usual[_folded(word)]
@@ -521,11 +523,15 @@ def _forms(often: Mapping[str, int]) -> dict[str, str]:
 
 def _typed(often: Mapping[str, int]) -> dict[str, str]:
     """Return the likely class of each rare misspelling; {} where other classes are as rare."""
-    usual = sorted((word for word in often if _is_word(word)), key=lambda one: -often[one])
+    usual = sorted(
+        (word for word in often if _is_word(word)), key=lambda candidate: -often[candidate]
+    )
     pairs = {}
     for word in usual:
         near = (
-            one for one in usual if often[one] >= _times(_folded(word), _folded(one)) * often[word]
+            candidate
+            for candidate in usual
+            if often[candidate] >= _times(_folded(word), _folded(candidate)) * often[word]
         )
         if other := next(near, ""):
             pairs[word] = other
@@ -538,24 +544,24 @@ def _is_word(word: str) -> bool:
     return len(folded) >= _LETTERS and folded.isalpha() and max(folded) < _LATIN
 
 
-def _times(one: str, two: str) -> float:
+def _times(first_word: str, second_word: str) -> float:
     """Return how many times as frequent the right one of two words must be.
 
     The words differ in one letter, in one that only one of them has, or in two that changed places:
     hardly ever are both of these classes. Infinity where they differ in more.
     """
-    if one == two or abs(len(one) - len(two)) > 1:
+    if first_word == second_word or abs(len(first_word) - len(second_word)) > 1:
         return np.inf
-    at = next(
-        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b),
-        min(len(one), len(two)),
+    prefix_size = next(
+        (i for i, (a, b) in enumerate(zip(first_word, second_word, strict=False)) if a != b),
+        min(len(first_word), len(second_word)),
     )
-    rest = one[at:]
-    other = two[at:]
-    if at and rest[:2] == other[1::-1] and rest[2:] == other[2:]:
+    rest = first_word[prefix_size:]
+    other = second_word[prefix_size:]
+    if prefix_size and rest[:2] == other[1::-1] and rest[2:] == other[2:]:
         return _LESS
     return (
         _RARE
-        if at and (rest[1:] == other[1:] or rest[1:] == other or rest == other[1:])
+        if prefix_size and (rest[1:] == other[1:] or rest[1:] == other or rest == other[1:])
         else np.inf
     )

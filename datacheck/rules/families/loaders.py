@@ -252,11 +252,11 @@ def _constant(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[
 
 def _ignored(nothing: Array, about: NoteFields, case: RuleContext) -> Iterator[Failure]:
     del case
-    asked = int(about.get("asked", 0))
+    requests = int(about.get("asked", 0))
     moved = int(about.get("moved", 0))
     yield Failure(
         nothing,
-        f"Of {asked:,} answers to indices that were asked for again, {moved:,} are the sample of "
+        f"Of {requests:,} answers to indices that were asked for again, {moved:,} are the sample of "
         f"another index "
         f"({about.get('key', '')} gave {about.get('other', '')}); an epoch of "
         f"{int(about.get('samples', 0)):,} has "
@@ -279,7 +279,7 @@ def _substituted(rows: Rows, notes: list[tuple[str, NoteFields]]) -> Iterator[Fa
         return
     others = {key: str(about.get("instead", "")) for key, about in notes}
     mask = _where(rows, others)
-    places = [key for key, gone in zip(rows.keys, mask, strict=True) if gone]
+    places = [key for key, substituted in zip(rows.keys, mask, strict=True) if substituted]
     pairs = first_few(f"{key} is {others[key]}" for key in places)
     yield Failure(
         mask,

@@ -65,11 +65,11 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
     order by order (not above 0 where it stays inside).
     """
     robot = _robot_of(spec)
-    found = None if robot is None else rows_of(column, robot.joints)
-    if found is None or robot is None:
+    pose_rows = None if robot is None else rows_of(column, robot.joints)
+    if pose_rows is None or robot is None:
         return {}
-    angles = np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad")
-    counts = found[1]
+    angles = np.ascontiguousarray(pose_rows[0].T, dtype=np.float64) * factor(spec.unit or "rad")
+    counts = pose_rows[1]
     outside = []
     excess = []
     for order in robot.orders.values():
@@ -131,12 +131,12 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap reads that URDF.
     """
     robot = _robot_of(case.spec)
-    known = rows.measured("outside")
-    if robot is None or not known.any():
+    measured = rows.measured("outside")
+    if robot is None or not measured.any():
         return
     place = int(np.argmin(np.abs(np.array(MARGINS) - float(case.options["margin"]))))
     counts = rows["outside"][:, place :: len(MARGINS)]
-    bad = known[:, None] & (counts > float(case.options["share"]) * rows["poses"][:, None])
+    bad = measured[:, None] & (counts > float(case.options["share"]) * rows["poses"][:, None])
     order = int(np.argmin(bad.sum(axis=0)))
     failing = bad[:, order]
     if not failing.any():
@@ -167,21 +167,22 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
     `fast_joint`: the number of the fastest joint.
     """
     robot = _robot_of(spec)
-    found = None if robot is None else rows_of(column, robot.joints)
+    pose_rows = None if robot is None else rows_of(column, robot.joints)
     if (
-        found is None
+        pose_rows is None
         or robot is None
         or column.lengths is None
         or column.values.shape[1:] != (robot.joints,)
     ):
         return {}
     step = differences(
-        np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1]
+        np.ascontiguousarray(pose_rows[0].T, dtype=np.float64) * factor(spec.unit or "rad"),
+        pose_rows[1],
     )
     step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is not motion
     ratio = step / np.array(robot.speeds)[:, None]
     fastest = ratio.max(axis=0, initial=0.0)
-    counts = np.maximum(found[1] - 1, 0)
+    counts = np.maximum(pose_rows[1] - 1, 0)
     peaks = reduced(np.maximum, ratio, counts)
     columns = {
         "peak_pace": reduced(np.maximum, fastest, counts),
@@ -243,14 +244,14 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Franka publishes 2.175 and 2.61 rad/s; DC505 asks the same of any field with ``max_speed``.
     """
-    known = rows.measured("peak_pace")
+    measured = rows.measured("peak_pace")
     episode = case.schema.episode
-    if not known.any() or episode is None or not episode.fps:
+    if not measured.any() or episode is None or not episode.fps:
         return
     most = float(case.options["factor"])
     peak = rows["peak_pace"] * episode.fps
     usual = rows["usual_pace"] * episode.fps
-    bad = known & (peak > most)
+    bad = measured & (peak > most)
     if not bad.any():
         return
     throughout = int((bad & (usual > most)).sum())
@@ -301,10 +302,10 @@ def wraps(column: Column, spec: FieldSpec) -> Columns:
     counts = np.maximum(column.lengths - 1, 0)
     step = differences(angles, column.lengths)
     size = norms(step) if spec.role == "rotvec" and len(step) == 3 else np.abs(step)
-    found = np.any(np.atleast_2d(np.abs(size - 2 * math.pi) < 0.5), axis=0)
+    wrapped = np.any(np.atleast_2d(np.abs(size - 2 * math.pi) < 0.5), axis=0)
     columns = {
         "moves": counts,
-        "wrapped": reduced(np.add, found, counts),
+        "wrapped": reduced(np.add, wrapped, counts),
         "at_plus": reduced(np.add, np.abs(angles - math.pi) < 0.05, column.lengths).T,
         "at_minus": reduced(np.add, np.abs(angles + math.pi) < 0.05, column.lengths).T,
     }
@@ -355,10 +356,10 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation 3.05.
     """
-    known = rows.measured("wrapped")
-    if not known.any():
+    measured = rows.measured("wrapped")
+    if not measured.any():
         return
-    bad = known & (rows["wrapped"] > float(case.options["share"]) * rows["moves"])
+    bad = measured & (rows["wrapped"] > float(case.options["share"]) * rows["moves"])
     if bad.any():
         steps = int(rows["wrapped"][bad].sum())
         yield Failure(
@@ -372,20 +373,20 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             order=rows["wrapped"] / np.maximum(rows["moves"], 1),
         )
     else:
-        yield from _both_sides(rows, known, float(case.options["mass"]))
+        yield from _both_sides(rows, measured, float(case.options["mass"]))
 
 
-def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
-    known = known & rows.measured("at_plus", "at_minus")  # too wide arrays lack these columns
-    if not known.any():
+def _both_sides(rows: Rows, measured: Array, most: float) -> Iterator[Failure]:
+    measured = measured & rows.measured("at_plus", "at_minus")  # too wide arrays lack these columns
+    if not measured.any():
         return
-    total = int((rows["moves"][known] + 1).sum())
-    plus, minus = (rows[name][known].sum(axis=0) / total for name in ("at_plus", "at_minus"))
+    total = int((rows["moves"][measured] + 1).sum())
+    plus, minus = (rows[name][measured].sum(axis=0) / total for name in ("at_plus", "at_minus"))
     both = np.minimum(plus, minus)
     if float(both.max(initial=0.0)) > most:
         place = int(np.argmax(both))
         yield Failure(
-            known & ((rows["at_plus"][:, place] > 0) | (rows["at_minus"][:, place] > 0)),
+            measured & ((rows["at_plus"][:, place] > 0) | (rows["at_minus"][:, place] > 0)),
             f"number {place + 1} is near pi in {100 * float(plus[place]):.3g} % of the steps and "
             f"near -pi in "
             f"{100 * float(minus[place]):.3g} %: the same angle, as far apart as can be.",
@@ -441,15 +442,15 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         HO3D fits one shape per subject; HaMeR drops shapes beyond 3.
     """
-    known = rows.measured("min", "max")
-    if not known.any():
+    measured = rows.measured("min", "max")
+    if not measured.any():
         return
     limit = float(case.options["off"])
-    frames = known & False
-    drifting = known & False
+    frames = measured & False
+    drifting = measured & False
     far = np.zeros(len(rows))
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine) >= 2:
             low, high = (
                 np.abs(rows[name][mine] - np.median(rows[name][mine], axis=0))
@@ -544,7 +545,7 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
     # The first and the last step have one neighbour only and never count as isolated.
     before[starts[fits]], after[(starts + count - 1)[fits]] = np.inf, np.inf
     lone = reduced(np.maximum, far - np.maximum(before, after), count)
-    at = (
+    leap_place = (
         reduced(
             np.minimum,
             np.where(far == np.repeat(peak, count), np.arange(len(far)), len(far)),
@@ -552,7 +553,7 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
         )
         - starts
     )
-    columns = {"leap": peak, "lone": np.maximum(lone, 0.0), "leap_at": at}
+    columns = {"leap": peak, "lone": np.maximum(lone, 0.0), "leap_at": leap_place}
     return {name: Measured(values, fits & np.isfinite(peak)) for name, values in columns.items()}
 
 
@@ -602,33 +603,33 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         The Franka Panda's joints turn at most 2.175 rad/s (2.61 rad/s the last three).
     """
-    known = rows.measured("leap")
-    if not known.any():
+    measured = rows.measured("leap")
+    if not measured.any():
         return
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     most = case.spec.max_speed
     if most is not None and fps is not None:
-        fast = known & (rows["leap"] * fps > most * (1 + 1e-6))
+        fast = measured & (rows["leap"] * fps > most * (1 + 1e-6))
         if fast.any():
             yield _fast(rows, case, fast, fps)
         return
-    if case.spec.role == "action" or known.sum() < int(case.options["least"]):
+    if case.spec.role == "action" or measured.sum() < int(case.options["least"]):
         return
-    score, logs = _outlying(np.where(known, rows["lone"], np.nan))
-    odd = known & (score > float(case.options["z"])) & (logs > float(case.options["logs"]))
-    if odd.any():
-        yield _jumping(rows, case, odd, score, float(np.median(rows["lone"][known])))
+    score, logs = _outlying(np.where(measured, rows["lone"], np.nan))
+    jumping = measured & (score > float(case.options["z"])) & (logs > float(case.options["logs"]))
+    if jumping.any():
+        yield _jumping(rows, case, jumping, score, float(np.median(rows["lone"][measured])))
 
 
-def _jumping(rows: Rows, case: RuleContext, odd: Array, score: Array, usual: float) -> Failure:
-    jump = float(np.median(rows["lone"][odd]))
+def _jumping(rows: Rows, case: RuleContext, jumping: Array, score: Array, usual: float) -> Failure:
+    jump = float(np.median(rows["lone"][jumping]))
     return Failure(
-        odd,
-        f"{count_phrase(odd, 'have')} a single step of {format_number(jump, case.spec.unit)} "
+        jumping,
+        f"{count_phrase(jumping, 'have')} a single step of {format_number(jump, case.spec.unit)} "
         f"(median) more than the steps beside it; "
         f"{format_number(usual, case.spec.unit)} is usual.",
         measured={"jump": jump, "usual": usual},
-        cause=_jump_cause(rows, case, odd),
+        cause=_jump_cause(rows, case, jumping),
         fix="Cut the episode at the jump, or smooth it.",
         kind="jump",
         order=score,
@@ -637,17 +638,17 @@ def _jumping(rows: Rows, case: RuleContext, odd: Array, score: Array, usual: flo
 
 def _outlying(values: Array) -> tuple[Array, Array]:
     """Return robust deviations of numbers and of their logarithms; 0 for NaN and equal numbers."""
-    known = np.isfinite(values)
-    floor = max(1e-12, 1e-3 * float(np.median(values[known])))
-    found = []
+    finite = np.isfinite(values)
+    floor = max(1e-12, 1e-3 * float(np.median(values[finite])))
+    deviations = []
     for scaled, least in (
-        (np.where(known, values, 0.0), floor),
-        (np.log(np.where(known, values, 0.0) + floor), 0.15),
+        (np.where(finite, values, 0.0), floor),
+        (np.log(np.where(finite, values, 0.0) + floor), 0.15),
     ):
-        middle = np.median(scaled[known])
-        spread = max(least, 1.4826 * float(np.median(np.abs(scaled[known] - middle))))
-        found.append(np.where(known, (scaled - middle) / spread, 0.0))
-    return found[0], found[1]
+        middle = np.median(scaled[finite])
+        spread = max(least, 1.4826 * float(np.median(np.abs(scaled[finite] - middle))))
+        deviations.append(np.where(finite, (scaled - middle) / spread, 0.0))
+    return deviations[0], deviations[1]
 
 
 def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
@@ -682,8 +683,8 @@ def _jump_cause(rows: Rows, case: RuleContext, bad: Array) -> Cause | None:
         "jump": (single, "a single step: rows are missing there, or two recordings were joined"),
     }
     kind = max(reasons, key=lambda name: int(reasons[name][0].sum()))
-    found = int(reasons[kind][0].sum())
-    return Cause(reasons[kind][1], kind, explains=found) if found else None
+    explained = int(reasons[kind][0].sum())
+    return Cause(reasons[kind][1], kind, explains=explained) if explained else None
 
 
 def _driven_fields(schema: Schema) -> list[tuple[str, FieldSpec]]:
@@ -707,7 +708,7 @@ def lags(block: Block, schema: Schema) -> Columns:
     both are means over the columns. Lag 1 is the change from the command's own row to the next, lag
     0 the one before.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in _driven_fields(schema):
         command = _rows_of(block, schema, name)
         state = _rows_of(block, schema, spec.drives or "")
@@ -718,16 +719,16 @@ def lags(block: Block, schema: Schema) -> Columns:
             continue
         width = min(command.values.shape[1], state.values.shape[1])
         change, count = steps(state, fits)
-        asked, _ = steps(command, fits)
+        command_change, _ = steps(command, fits)
         rows = np.ascontiguousarray(
             command.values[np.repeat(fits, command.lengths)].T, dtype=np.float64
         )
         later = np.ones(rows.shape[1], bool)
         later[(np.cumsum(count + fits) - count - fits)[fits]] = False
-        for kind, values in (("delta", rows[:width, later]), ("absolute", asked[:width])):
+        for kind, values in (("delta", rows[:width, later]), ("absolute", command_change[:width])):
             r = _correlations(values, change[:width], count)
-            found[f"{name}:{kind}"] = Measured(r, fits & np.isfinite(r).all(axis=1))
-    return dict(found)
+            columns[f"{name}:{kind}"] = Measured(r, fits & np.isfinite(r).all(axis=1))
+    return dict(columns)
 
 
 def _unit(values: Array, count: Array) -> Array:
@@ -807,11 +808,11 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             k: np.median(rows[f":{name}:{k}"][rows.measured(f":{name}:{k}")], axis=0) for k in kinds
         }
         kind = max(kinds, key=lambda k: float(np.max(_size(by_kind[k], spec))))
-        known = rows.measured(f":{name}:{kind}")
+        measured = rows.measured(f":{name}:{kind}")
         each = _size(rows[f":{name}:{kind}"], spec)
         r = _size(by_kind[kind], spec)
         best = int(np.argmax(r))
-        agree = known & (np.argmax(each, axis=1) == best)
+        agree = measured & (np.argmax(each, axis=1) == best)
         allowed = {0, 1} if spec.lag is None else {spec.lag}
         wanted = max(
             (LAGS.index(lag) for lag in allowed if lag in LAGS),
@@ -822,7 +823,7 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         clear = wanted is None or 1 - r[best] < 0.5 * (1 - r[wanted])
         if LAGS[best] in allowed or r[best] < float(case.options["r"]) or not clear:
             continue
-        if agree.sum() < float(case.options["agree"]) * known.sum():
+        if agree.sum() < float(case.options["agree"]) * measured.sum():
             continue
         yield _lagging(name, spec, agree, float(r[best]), LAGS[best], allowed)
 
@@ -835,10 +836,10 @@ def _size(r: Array, spec: FieldSpec) -> Array:
 def _lagging(
     name: str, spec: FieldSpec, agree: Array, r: float, lag: int, allowed: set[int]
 ) -> Failure:
-    said = str(spec.lag) if spec.lag is not None else "0 or 1"
+    expected_lag = str(spec.lag) if spec.lag is not None else "0 or 1"
     return Failure(
         agree,
-        f"{spec.drives} follows {name} best after {lag} steps (correlation {r:.2f}); {said} is "
+        f"{spec.drives} follows {name} best after {lag} steps (correlation {r:.2f}); {expected_lag} is "
         f"expected.",
         measured={"lag": lag, "r": r},
         expected={"lag": sorted(allowed)},
@@ -871,9 +872,9 @@ def commanded(column: Column, spec: FieldSpec) -> Columns:
     values, lengths = flat(column)
     values = values.astype(np.float64)
     out = np.zeros((4, len(column)))
-    known = lengths > 0
+    present = lengths > 0
     starts = np.cumsum(lengths) - lengths
-    for i in np.flatnonzero(known):
+    for i in np.flatnonzero(present):
         own = values[starts[i] : starts[i] + lengths[i]]
         low = own.min()
         high = own.max()
@@ -885,7 +886,7 @@ def commanded(column: Column, spec: FieldSpec) -> Columns:
         )
         out[:, i] = low, high, 1 - np.mean(ends), 1 - np.mean(allowed)
     names = ("told_low", "told_high", "between", "strays")
-    return {name: Measured(row, known) for name, row in zip(names, out, strict=True)}
+    return {name: Measured(row, present) for name, row in zip(names, out, strict=True)}
 
 
 @measure(
@@ -897,7 +898,7 @@ def grasping(block: Block, schema: Schema) -> Columns:
     It correlates the command with the opening 3 steps later (plus `lag`). The opening is the sum of
     the absolute values of what the command `drives`. No row where either never changes.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         if spec.role != "gripper" or not spec.drives:
             continue
@@ -906,21 +907,21 @@ def grasping(block: Block, schema: Schema) -> Columns:
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
         value = np.zeros(len(block))
-        known = np.zeros(len(block), bool)
+        present = np.zeros(len(block), bool)
         for i in range(len(block)):
-            told = mine[i]
+            command = mine[i]
             opening = other[i]
-            if told.ndim and opening.ndim and len(told) == len(opening):
-                value[i], known[i] = _command_correlation(told, opening, spec.lag or 0)
-        found[f"{name}:follows"] = Measured(value, known)
-    return dict(found)
+            if command.ndim and opening.ndim and len(command) == len(opening):
+                value[i], present[i] = _command_correlation(command, opening, spec.lag or 0)
+        columns[f"{name}:follows"] = Measured(value, present)
+    return dict(columns)
 
 
-def _command_correlation(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
-    if not told.size or not seen.size:
+def _command_correlation(commands: Array, openings: Array, lag: int) -> tuple[float, bool]:
+    if not commands.size or not openings.size:
         return 0.0, False
-    command = told.reshape(len(told), -1).astype(np.float64)[:, 0]
-    opening = np.abs(seen.reshape(len(seen), -1).astype(np.float64)).sum(axis=1)[
+    command = commands.reshape(len(commands), -1).astype(np.float64)[:, 0]
+    opening = np.abs(openings.reshape(len(openings), -1).astype(np.float64)).sum(axis=1)[
         max(lag, 0) + _AHEAD :
     ]
     command = command[: len(opening)]
@@ -979,16 +980,16 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue 1316.
     """
-    known = rows.measured("told_low")
-    if not known.any():
+    measured = rows.measured("told_low")
+    if not measured.any():
         return
     spec = case.spec
     if spec.values:
-        strays = known & (rows["strays"] > float(case.options["strays"]))
+        strays = measured & (rows["strays"] > float(case.options["strays"]))
         if strays.any():
             yield _strays(rows, strays, spec)
     else:
-        yield from _mixture(rows, known)
+        yield from _mixture(rows, measured)
     if len(spec.values) == 2 and f":{case.name}:follows" in rows:
         yield from _against_command(rows, case, f":{case.name}:follows")
 
@@ -996,15 +997,15 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _against_command(rows: Rows, case: RuleContext, column: str) -> Iterator[Failure]:
     """Yield the samples whose fingers open on the command to close."""
     opened, closed = case.spec.values
-    told = rows.measured(column)
+    measured = rows.measured(column)
     along = rows[column] * np.sign(opened - closed)  # above 0 where fingers follow the command
-    wrong = told & (along < -float(case.options["sure"]))
+    wrong = measured & (along < -float(case.options["sure"]))
     if wrong.any():
         middle = float(np.median(rows[column][wrong]))
         yield Failure(
             wrong,
             f"{case.spec.drives} moves against the command in {int(wrong.sum()):,} of "
-            f"{pluralize(int(told.sum()))} "
+            f"{pluralize(int(measured.sum()))} "
             f"(correlation {format_number(middle)}, median); {format_number(opened)} is declared "
             f"to open.",
             measured={"correlation": middle},
@@ -1021,7 +1022,7 @@ def _pair(rows: Rows) -> Array:
 
     It is unclear for a single value and for continuous values.
     """
-    found = np.full(len(rows), -1)
+    conventions = np.full(len(rows), -1)
     for number, (low, high) in enumerate(_CONVENTIONS):
         ends = [
             np.abs(rows[name] - end) <= _CLOSE
@@ -1031,8 +1032,8 @@ def _pair(rows: Rows) -> Array:
         inside = (ends[0] | ends[1]) & (ends[2] | ends[3]) & (rows["between"] <= _CLOSE)
         # The values that no other pair has: -1; 0 and 1 together; 255.
         only = (ends[0], ends[0] & ends[3], ends[3])[number]
-        found[inside & only] = number
-    return found
+        conventions[inside & only] = number
+    return conventions
 
 
 def _strays(rows: Rows, strays: Array, spec: FieldSpec) -> Failure:
@@ -1062,18 +1063,18 @@ def _strays(rows: Rows, strays: Array, spec: FieldSpec) -> Failure:
     )
 
 
-def _mixture(rows: Rows, known: Array) -> Iterator[Failure]:
-    pairs = np.where(known, _pair(rows), -1)
+def _mixture(rows: Rows, measured: Array) -> Iterator[Failure]:
+    pairs = np.where(measured, _pair(rows), -1)
     counts = np.bincount(pairs[pairs >= 0], minlength=len(_CONVENTIONS))
     if np.count_nonzero(counts) > 1:
         usual = int(np.argmax(counts))
         few = (pairs >= 0) & (pairs != usual)
-        said = " and ".join(
+        conventions = " and ".join(
             f"{low:g}, {high:g}" for (low, high), n in zip(_CONVENTIONS, counts, strict=True) if n
         )
         yield Failure(
             few,
-            f"samples use different commands: {said}; {count_phrase(few, 'have')} the rarer one.",
+            f"samples use different commands: {conventions}; {count_phrase(few, 'have')} the rarer one.",
             measured={"counts": counts.tolist()},
             cause=Cause("datasets of two conventions were joined", "mixed", None, int(few.sum())),
             kind="mixed",

@@ -120,8 +120,8 @@ def _constant_rows(column: Column) -> tuple[Array, Array, Array]:
             return np.zeros(len(column), np.int64), np.zeros(0, np.int64), np.zeros(0)
         low = reduced(np.minimum, values, lengths)
         high = reduced(np.maximum, values, lengths)
-        found = np.flatnonzero((lengths > 1) & (low == high))
-        return (lengths > 1).astype(np.int64), found, low[found].astype(np.float64)
+        constant = np.flatnonzero((lengths > 1) & (low == high))
+        return (lengths > 1).astype(np.int64), constant, low[constant].astype(np.float64)
     values = values.reshape(len(values), prod(values.shape[1:]))
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if values.shape[1] < 2:
@@ -223,26 +223,26 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         DexYCB: joint_3d of -1 throughout; 78,000 of more than 90,000 test samples are usable.
     """
-    known = rows.measured("rows")
-    if not known.any():
+    measured = rows.measured("rows")
+    if not measured.any():
         return
     parent = f"{(case.schema.part_of(case.name) or ('',))[0]}:alike"
     # A fault of the whole field is not reported again for its parts.
-    known &= (rows[parent] == 0) if parent in rows else True
+    measured &= (rows[parent] == 0) if parent in rows else True
     total = np.maximum(rows["rows"], 1)
-    empty = known & (rows["declared"] >= rows["rows"])
+    empty = measured & (rows["declared"] >= rows["rows"])
     if empty.any():
         yield _marked(rows, empty, "declared", "nothing but declared sentinels")
     undeclared = np.isin(rows["alike_value"], case.options["values"])
     undeclared &= ~np.isin(rows["alike_value"], case.spec.sentinels)
-    alike = known & undeclared & (rows["alike"] > 0) & (case.spec.role in _MARKED)
-    few = alike & (rows["alike"] / total < float(case.options["few"]))
-    for mask, severity in ((alike & ~few, None), (few, Severity.WARNING)):
+    uniform = measured & undeclared & (rows["alike"] > 0) & (case.spec.role in _MARKED)
+    few = uniform & (rows["alike"] / total < float(case.options["few"]))
+    for mask, severity in ((uniform & ~few, None), (few, Severity.WARNING)):
         if mask.any():
             values = [format_number(v) for v in sorted(set(rows["alike_value"][mask]))]
             yield _marked(rows, mask, "alike", f"rows of {first_few(values)} throughout", severity)
     zeros = (
-        known
+        measured
         & (rows["zeros"] > float(case.options["zeros"]) * total)
         & (case.spec.role in _NEVER_ZERO)
     )
@@ -295,20 +295,20 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     lengths = column.lengths
     if not is_numeric(column) or lengths is None or not MOST_COMPONENTS < size <= WIDEST:
         return {}
-    known = lengths >= _LONG
-    if not known.any():
+    present = lengths >= _LONG
+    if not present.any():
         return {}
     taken = 2 * size * WIDE_NUMBER
     # A scan keeps less than that, and samples without rows take as much space as others.
     if taken * len(column) > _MOST_BYTES:
-        return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), known)}
+        return {LEFT_OUT: Measured(np.full(len(column), taken, np.int32), present)}
     kind = column.values.dtype
     planes = column.planes.astype(
         {"b1": np.uint8, "f2": np.float32}.get(kind.str[1:], kind), copy=False
     )
     ends = {"lows": np.minimum, "highs": np.maximum}
     return {
-        name: Measured(reduced(ufunc, planes, lengths).T, known) for name, ufunc in ends.items()
+        name: Measured(reduced(ufunc, planes, lengths).T, present) for name, ufunc in ends.items()
     }
 
 
@@ -370,23 +370,23 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
     """
     splits = case.options["splits"]
     least = max(1, int(case.options["samples"]))
-    known, stats, left = _by_dimension(rows, case)
-    if left.any():
-        yield Skip(left, _TOO_WIDE)
-    if not known.any():
+    measured, stats, wide_rows = _by_dimension(rows, case)
+    if wide_rows.any():
+        yield Skip(wide_rows, _TOO_WIDE)
+    if not measured.any():
         return
     if not set(rows.splits) & set(splits):
         if not Texts.of(rows.table.splits).holds(splits):
             yield Skip(
-                known, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
+                measured, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
             )
         return
-    if int(known.sum()) < least:
-        yield Skip(known, f"fewer than {pluralize(least)}")
+    if int(measured.sum()) < least:
+        yield Skip(measured, f"fewer than {pluralize(least)}")
         return
     low, high = (
         end.astype(np.float64)
-        for end in (rows[stats[0]][known].min(axis=0), rows[stats[1]][known].max(axis=0))
+        for end in (rows[stats[0]][measured].min(axis=0), rows[stats[1]][measured].max(axis=0))
     )
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
     if flat.any():
@@ -394,22 +394,24 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         word = "dimension" if len(which) == 1 else "dimensions"
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{word} {first_few(which)} of {len(flat)} in {pluralize(int(known.sum()))}: no change "
+            f"{word} {first_few(which)} of {len(flat)} in {pluralize(int(measured.sum()))}: no change "
             f"at all.",
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )
-    yield from _dead_in_few(rows, case, known, stats, flat)
+    yield from _dead_in_few(rows, case, measured, stats, flat)
 
 
 def _by_dimension(rows: Rows, case: RuleContext) -> tuple[Array, tuple[str, str], Array]:
     """Return the rows with extremes of each dimension, their two columns, and the rows without."""
-    known = rows.measured("min")
-    wide = known & too_wide(rows, case.spec)
+    has_extremes = rows.measured("min")
+    wide = has_extremes & too_wide(rows, case.spec)
     measured = wide & rows.measured("lows", "highs")
-    if measured.sum() >= _MOST_SHARE * known.sum() > 0:  # a few long samples do not represent all
-        return measured, ("lows", "highs"), known & ~measured
-    return known & ~wide, ("min", "max"), wide
+    if (
+        measured.sum() >= _MOST_SHARE * has_extremes.sum() > 0
+    ):  # a few long samples do not represent all
+        return measured, ("lows", "highs"), has_extremes & ~measured
+    return has_extremes & ~wide, ("min", "max"), wide
 
 
 # Least share of the other groups' samples in which a dimension moves: if it rests more often, it
@@ -419,7 +421,7 @@ _GROUP = 3  # fewest samples of a group, and fewest other groups
 
 
 def _dead_in_few(
-    rows: Rows, case: RuleContext, known: Array, stats: tuple[str, str], flat: Array
+    rows: Rows, case: RuleContext, measured: Array, stats: tuple[str, str], flat: Array
 ) -> Iterator[Failure]:
     """Yield the dimensions that stand still in few groups and move in all others.
 
@@ -429,12 +431,12 @@ def _dead_in_few(
         stats: the columns of the smallest and the largest value per dimension.
         flat: bool (dimensions): those that stand still everywhere.
     """
-    what, names, groups = _groups(rows, case, known)
+    what, names, groups = _groups(rows, case, measured)
     count = np.bincount(groups, minlength=len(names))
     large = count >= _GROUP
     if int(large.sum()) <= _GROUP:
         return
-    places = np.flatnonzero(known)
+    places = np.flatnonzero(measured)
     order = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(count)[:-1]])
     low, high = (rows[stat][places].astype(np.float64) for stat in stats)
@@ -457,35 +459,35 @@ def _dead_in_few(
             continue
         mask = np.zeros(len(rows), bool)
         mask[places[still[groups]]] = True
-        said = [
+        phrases = [
             f"{names[i]} (always {format_number(float(lowest[i, dimension]))})"
             for i in np.flatnonzero(still).tolist()
         ]
         yield Failure(
             mask,
-            f"dimension {dimension} of {len(flat)} never changes in {pluralize(len(said), what)}: "
-            f"{first_few(said)}; it "
+            f"dimension {dimension} of {len(flat)} never changes in {pluralize(len(phrases), what)}: "
+            f"{first_few(phrases)}; it "
             f"moves in the other {int((large & ~still).sum()):,}.",
-            measured={"dimension": dimension, "groups": said[:10]},
+            measured={"dimension": dimension, "groups": phrases[:10]},
             fix="Look whether it was recorded there; if not, record again or leave these samples "
             "out.",
             kind=f"dead in {what}",
         )
 
 
-def _groups(rows: Rows, case: RuleContext, known: Array) -> tuple[str, list[str], Array]:
+def _groups(rows: Rows, case: RuleContext, measured: Array) -> tuple[str, list[str], Array]:
     """Return the kind of grouping, the names of groups, and the group number of each known row."""
     by = f"{case.options['by']}:min"
     if any(rows.groups.present()):
         what, texts = "group", rows.groups
-    elif by in rows and rows.measured(by)[known].all():
+    elif by in rows and rows.measured(by)[measured].all():
         labels, numbers = np.unique(
-            rows[by][known].reshape(int(known.sum()), -1)[:, 0], return_inverse=True
+            rows[by][measured].reshape(int(measured.sum()), -1)[:, 0], return_inverse=True
         )
         return "task", [format_number(float(label)) for label in labels], numbers
     else:
         what, texts = "file", rows.files
-    words, numbers = np.unique(texts.rows[known], return_inverse=True)
+    words, numbers = np.unique(texts.rows[measured], return_inverse=True)
     return what, [texts.words[i] for i in words.tolist()], numbers
 
 
@@ -520,8 +522,8 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
         low = high = np.zeros((1, len(column)))
     low = np.fmin.reduce(low, axis=0).astype(np.float64)
     high = np.fmax.reduce(high, axis=0).astype(np.float64)
-    known = (lengths > 0) & ~np.isnan(low)
-    return {"lowest": Measured(low, known), "highest": Measured(high, known)}
+    present = (lengths > 0) & ~np.isnan(low)
+    return {"lowest": Measured(low, present), "highest": Measured(high, present)}
 
 
 def _ends(case: RuleContext, dtypes: Array) -> tuple[Array, Array]:
@@ -533,8 +535,8 @@ def _ends(case: RuleContext, dtypes: Array) -> tuple[Array, Array]:
     low = -np.inf if ends is None or ends.low is None else ends.low
     high = np.inf if ends is None or ends.high is None else ends.high
     names = sorted(set(dtypes))
-    known = {name: np.dtype(name) for name in names if name not in {"text", "json"}}
-    near = {name: d.type if d.kind == "f" else float for name, d in known.items()}
+    numeric_dtypes = {name: np.dtype(name) for name in names if name not in {"text", "json"}}
+    near = {name: d.type if d.kind == "f" else float for name, d in numeric_dtypes.items()}
     least = {name: min(low, float(kind(low))) for name, kind in near.items()}
     most = {name: max(high, float(kind(high))) for name, kind in near.items()}
     if len(names) == 1:
@@ -594,13 +596,13 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         robosuite's demonstration of wiping: -1.24 where its controller takes -1..1.
     """
-    known = rows.measured("lowest")
-    if not known.any():
+    measured = rows.measured("lowest")
+    if not measured.any():
         return
     low, high = _ends(case, rows["dtype"])
     below = low - rows["lowest"]
     above = rows["highest"] - high
-    beyond = np.where(known, np.maximum(below, above), 0)
+    beyond = np.where(measured, np.maximum(below, above), 0)
     bad = beyond > 0
     if bad.any():
         worst = int(np.argmax(beyond))

@@ -69,10 +69,10 @@ def unit(column: Column, spec: FieldSpec) -> Columns:
     `quaternions`: count of all; `grain`: rounding error of the dtype.
     """
     place = quaternion_columns(spec) if spec.role == "pose" else None
-    found = rows_of(column if place is None else column.slice_items(*place), 4)
-    if found is None:
+    quaternions = rows_of(column if place is None else column.slice_items(*place), 4)
+    if quaternions is None:
         return {}
-    values, counts = found
+    values, counts = quaternions
     size = norms(np.ascontiguousarray(values.T))
     zero = size < 1e-6
     filled = counts > 0
@@ -95,10 +95,10 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
     rounding error of the dtype.
     """
     del spec
-    found = transforms_of(column)
-    if found is None:
+    transforms = transforms_of(column)
+    if transforms is None:
         return {}
-    matrix, counts, whole = found
+    matrix, counts, whole = transforms
     turn = matrix[:, :3, :3]
     det = np.einsum("ni,ni->n", turn[:, 0], np.cross(turn[:, 1], turn[:, 2]))
     aside = np.abs(matrix[:, :, 3] - _END).max(axis=1, initial=0.0)
@@ -170,14 +170,14 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if case.spec.role == "transform":
         yield from _no_motion(rows, float(case.options["off"]))
         return
-    known = rows.measured("shortest")
-    if not known.any():
+    measured = rows.measured("shortest")
+    if not measured.any():
         return
-    zero = known & (rows["lengthless"] > 0)
+    zero = measured & (rows["lengthless"] > 0)
     if zero.any():
         yield _zero(zero, rows["lengthless"], rows["quaternions"])
     limit = np.maximum(float(case.options["off"]), rows["grain"])
-    bent = known & ~zero & ((rows["longest"] - 1 > limit) | (1 - rows["shortest"] > limit))
+    bent = measured & ~zero & ((rows["longest"] - 1 > limit) | (1 - rows["shortest"] > limit))
     if bent.any():
         yield _not_unit(bent, rows["shortest"], rows["longest"], limit)
 
@@ -196,13 +196,13 @@ def _zero(zero: Array, count: Array, rows: Array) -> Failure:
 
 
 def _not_unit(bent: Array, low: Array, high: Array, limit: Array) -> Failure:
-    alike = bent & (high - low <= np.maximum(limit, 1e-3 * high))
-    scaled = int(alike.sum()) >= 0.9 * int(bent.sum())
+    uniform = bent & (high - low <= np.maximum(limit, 1e-3 * high))
+    scaled = int(uniform.sum()) >= 0.9 * int(bent.sum())
     cause = (
         Cause(
             "all quaternions of a sample have the same length: they were scaled",
             "scaled",
-            explains=int(alike.sum()),
+            explains=int(uniform.sum()),
         )
         if scaled
         else None
@@ -252,27 +252,27 @@ def _no_motion(rows: Rows, off: float) -> Iterator[Failure]:
 
     A sample is named once, by the first kind that it shows.
     """
-    known = rows.measured("skew")
-    if not known.any():
+    measured = rows.measured("skew")
+    if not measured.any():
         return
     limit = np.maximum(off, rows["grain"])
     scale = np.cbrt(np.abs(rows["det"]))
-    last = rows["last_row"] > limit
+    bad_row = rows["last_row"] > limit
     square = np.abs(scale**2 - 1).max(axis=1)
     ways = {
         "zero": rows["turnless"] > 0,
-        "transposed": last & (rows["last_column"] <= limit),
-        "last-row": last,
+        "transposed": bad_row & (rows["last_column"] <= limit),
+        "last-row": bad_row,
         "mirror": (rows["det"] < 0).any(axis=1) & (rows["skew"] <= limit),
         "scaled": (rows["skew"] > limit)
         & (np.ptp(scale, axis=1) <= limit)
         & (np.abs(square - rows["skew"]) <= limit),
         "skew": rows["skew"] > limit,
     }
-    left = known
+    unexplained = measured
     for kind, where in ways.items():
-        bad = left & where
-        left = left & ~bad
+        bad = unexplained & where
+        unexplained = unexplained & ~bad
         if bad.any():
             yield _no_rotation(bad, kind, rows["skew"], float(np.median(scale[bad])))
 
@@ -315,19 +315,19 @@ def record_matrices(block: Block, schema: Schema) -> Columns:
     ]
     if not names:
         return {}
-    found = [
+    candidates = [
         max((_best(name, block.fields[name].objects[i]) for name in names), default=_NO)
         for i in range(len(block))
     ]
-    known = np.array([one[1] > 0 for one in found], dtype=bool)
-    if not known.any():
+    present = np.array([candidate[1] > 0 for candidate in candidates], dtype=bool)
+    if not present.any():
         return {}
-    counts = np.array([one[:3] for one in found], dtype=np.int64).T
+    counts = np.array([candidate[:3] for candidate in candidates], dtype=np.int64).T
     columns: dict[str, Measured | list[str]] = {
-        name: Measured(values, known)
+        name: Measured(values, present)
         for name, values in zip(("transposed", "matrices", "upright"), counts, strict=True)
     }
-    return columns | {"transposed_at": [one[3] for one in found]}
+    return columns | {"transposed_at": [candidate[3] for candidate in candidates]}
 
 
 _Found = tuple[int, int, int, str]  # transposed, all, upright, where
@@ -342,24 +342,24 @@ def _best(name: str, records: Any) -> _Found:
     keys = {
         key for record in first for key, value in islice(record.items(), _KEYS) if _is_matrix(value)
     }
-    held: dict[str, list[tuple[int, Any]]] = {key: [] for key in sorted(keys)[:_KEYS]}
+    entries: dict[str, list[tuple[int, Any]]] = {key: [] for key in sorted(keys)[:_KEYS]}
     # One pass for all keys: there may be millions of other records.
-    for i, record in enumerate(records if held else ()):
-        for key in held.keys() & record.keys() if isinstance(record, dict) else ():
+    for i, record in enumerate(records if entries else ()):
+        for key in entries.keys() & record.keys() if isinstance(record, dict) else ():
             if _is_matrix(record[key]):
-                held[key].append((i, record[key]))
-    return max((_under(name, key, found) for key, found in held.items()), default=_NO)
+                entries[key].append((i, record[key]))
+    return max((_under(name, key, matches) for key, matches in entries.items()), default=_NO)
 
 
-def _under(name: str, key: str, held: list[tuple[int, Any]]) -> _Found:
-    matrices = np.array([value for _, value in held], dtype=np.float64)
+def _under(name: str, key: str, entries: list[tuple[int, Any]]) -> _Found:
+    matrices = np.array([value for _, value in entries], dtype=np.float64)
     row, column = (
         np.abs(m - _END).max(axis=1) <= 1e-6 for m in (matrices[:, 3], matrices[:, :, 3])
     )
-    places = np.array([i for i, _ in held])[column & ~row].tolist()
+    places = np.array([i for i, _ in entries])[column & ~row].tolist()
     return (
         len(places),
-        len(held),
+        len(entries),
         int((row & ~column).sum()),
         f"{key} of {name} {first_few(_runs(places), _PLACES)}",
     )
@@ -426,13 +426,13 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write columns or rows first.
     """
-    known = rows.measured(":matrices")
-    if not known.any():
+    measured = rows.measured(":matrices")
+    if not measured.any():
         return
     every = rows[":matrices"]
     bad = rows[":transposed"]
     usual = rows[":upright"] >= float(case.options["share"]) * every
-    mask = known & (bad > 0) & usual & (every >= int(case.options["matrices"]))
+    mask = measured & (bad > 0) & usual & (every >= int(case.options["matrices"]))
     if mask.any():
         where = unique_texts(rows[":transposed_at"][mask])
         yield Failure(
@@ -490,8 +490,8 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
             wrong = ~((square >= (1 - limit) ** 2) & (square <= (1 + limit) ** 2))
             off[:, place] = reduced(np.add, wrong, counts)
     none = reduced(np.add, square == 0, counts) if off.any() else np.zeros(len(column), np.int64)
-    found = {"normals": counts, "off": off, "none": none}
-    return {name: Measured(values, counts > 0) for name, values in found.items()}
+    columns = {"normals": counts, "off": off, "none": none}
+    return {name: Measured(values, counts > 0) for name, values in columns.items()}
 
 
 @rule(
@@ -536,10 +536,10 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ExCap3D writes zeros and only logs a warning where the .pth holds no normals.
     """
-    known = rows.measured("off")
-    if not known.any():
+    measured = rows.measured("off")
+    if not measured.any():
         return
-    absent = known & (rows["none"] >= rows["normals"])
+    absent = measured & (rows["none"] >= rows["normals"])
     if absent.any():
         yield Failure(
             absent,
@@ -551,7 +551,7 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
     place = int(np.argmin(np.abs(np.array(OFF) - float(case.options["off"]))))
     share = rows["off"][:, place] / np.maximum(rows["normals"], 1)
-    bad = known & ~absent & (share > float(case.options["share"]))
+    bad = measured & ~absent & (share > float(case.options["share"]))
     if bad.any():
         yield Failure(
             bad,
@@ -582,11 +582,11 @@ def flatness(column: Column, spec: FieldSpec) -> Columns:
         part = values[start : start + count : max(1, -(-count // _MOST)), :3].astype(np.float64)
         part -= part.mean(axis=0) if count else 0.0
         moments[i] = part.T @ part / max(1, len(part))
-    known = (lengths > 3) & np.isfinite(moments).all(axis=(1, 2))
-    size, axes = np.linalg.eigh(np.where(known[:, None, None], moments, np.eye(3)))
-    known &= size[:, 1] > 0
+    present = (lengths > 3) & np.isfinite(moments).all(axis=(1, 2))
+    size, axes = np.linalg.eigh(np.where(present[:, None, None], moments, np.eye(3)))
+    present &= size[:, 1] > 0
     ratio = np.sqrt(size[:, 1] / np.maximum(size[:, 0], 1e-12 * np.maximum(size[:, 1], 1e-300)))
-    return {"flat_axis": Measured(axes[:, :, 0], known), "flatness": Measured(ratio, known)}
+    return {"flat_axis": Measured(axes[:, :, 0], present), "flatness": Measured(ratio, present)}
 
 
 @rule(
@@ -633,10 +633,10 @@ def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ScanNet is z up, most meshes of games and cameras are y up.
     """
-    known = rows.measured("flatness")
-    if not known.any():
+    measured = rows.measured("flatness")
+    if not measured.any():
         return
-    clear = known & (rows["flatness"] >= float(case.options["flat"]))
+    clear = measured & (rows["flatness"] >= float(case.options["flat"]))
     axis = "xyz".index((case.spec.up or "z")[-1])
     angle = np.rad2deg(np.arccos(np.clip(np.abs(rows["flat_axis"][:, axis]), 0, 1)))
     off = clear & (angle > float(case.options["angle"]))
@@ -673,20 +673,22 @@ def facing(block: Block, schema: Schema) -> Columns:
     ``<field>:wxyz``, ``<field>:xyzw``: mean cosine (3) over the sample's rows, for a quaternion
     whose position is another part of the same field and declares what it is ``near``.
     """
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     for name, _ in schema.of_role("quaternion"):
         whole = schema.part_of(name)
-        beside = [
+        position_names = [
             n
             for n, s in schema.of_role("position")
             if whole and s.near and _parent(schema, n) == whole[0]
         ]
         column = column_of(block, schema, name)
-        here = column_of(block, schema, beside[0]) if beside else None
-        other = schema.spec(beside[0]).near or "" if beside else ""
-        there = column_of(block, schema, other) if other else None
+        position_column = column_of(block, schema, position_names[0]) if position_names else None
+        other = schema.spec(position_names[0]).near or "" if position_names else ""
+        target_column = column_of(block, schema, other) if other else None
         aim = (
-            None if here is None or there is None else _directions(here, there, schema.spec(other))
+            None
+            if position_column is None or target_column is None
+            else _directions(position_column, target_column, schema.spec(other))
         )
         quaternions = None if column is None or aim is None else rows_of(column, 4)
         if quaternions is None or aim is None or aim[0].shape[1] != len(quaternions[0]):
@@ -696,23 +698,25 @@ def facing(block: Block, schema: Schema) -> Columns:
             axes = matrices(wxyz(values, order))
             cosines = np.ascontiguousarray(np.einsum("in,nij->jn", aim[0], axes))
             mean = reduced(np.add, cosines, counts) / np.maximum(counts, 1)
-            found[f"{name}:{order}"] = Measured(np.nan_to_num(mean.T), aim[1] & (counts > 0))
-    return dict(found)
+            columns[f"{name}:{order}"] = Measured(np.nan_to_num(mean.T), aim[1] & (counts > 0))
+    return dict(columns)
 
 
 def _parent(schema: Schema, name: str) -> str:
     return (schema.part_of(name) or ("",))[0]
 
 
-def _directions(here: Column, there: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
+def _directions(
+    position_column: Column, target_column: Column, spec: FieldSpec
+) -> tuple[Array, Array] | None:
     """Return directions from positions to their target, (3, rows), and the samples with one."""
-    mine = positions(here)
-    centres = place.function(there, spec)
+    mine = positions(position_column)
+    centres = place.function(target_column, spec)
     if mine is None or not centres:
         return None
     centre = centres["centroid" if spec.role == "points" else "first"]
     assert isinstance(centre, Measured)
-    counts = np.ones(len(here), np.int64) if mine[1] is None else mine[1]
+    counts = np.ones(len(position_column), np.int64) if mine[1] is None else mine[1]
     to = np.repeat(centre.values, counts, axis=0).T - mine[0]
     return to / norms(to), centre.present
 
@@ -783,9 +787,9 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Failure]:
     """Yield misread quaternions, judged by the axis that points at the object."""
-    known = rows.measured(*columns)
+    measured = rows.measured(*columns)
     mine, theirs = (np.abs(rows[column]).max(axis=1) for column in columns)
-    bad = known & (theirs >= float(case.options["clear"]))
+    bad = measured & (theirs >= float(case.options["clear"]))
     bad &= 1 - mine >= float(case.options["better"]) * (1 - theirs)
     if bad.any():
         values = (
@@ -793,7 +797,7 @@ def _pointing(rows: Rows, case: RuleContext, columns: list[str]) -> Iterator[Fai
             format_number(float(np.median(mine[bad]))),
         )
         sign = f"an axis points at the object (mean cosine {values[0]}, not {values[1]})"
-        yield _misread(bad, case.spec.order or "wxyz", sign, known)
+        yield _misread(bad, case.spec.order or "wxyz", sign, measured)
 
 
 def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
@@ -819,20 +823,20 @@ def _standing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _about_z(rows: Rows, order: str) -> Array:
     """Return where the components along x and y are zero in every row."""
-    known = rows.measured("min", "max")
-    if not known.any() or rows["min"].shape[1] != 4:
-        return known & False
+    measured = rows.measured("min", "max")
+    if not measured.any() or rows["min"].shape[1] != 4:
+        return measured & False
     peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"]))
     x = order.index("x")
-    found: Array = known & (peak[:, x : x + 2] < 1e-3).all(axis=1)
-    return found
+    zero_xy: Array = measured & (peak[:, x : x + 2] < 1e-3).all(axis=1)
+    return zero_xy
 
 
-def _misread(bad: Array, own: str, sign: str, known: Array) -> Failure:
+def _misread(bad: Array, own: str, sign: str, measured: Array) -> Failure:
     other = _OTHER[own]
     return Failure(
         bad,
-        f"{pluralize(int(bad.sum()))} of {int(known.sum()):,}: read as {other}, {sign}; {own} is "
+        f"{pluralize(int(bad.sum()))} of {int(measured.sum()):,}: read as {other}, {sign}; {own} is "
         f"declared.",
         expected={"order": own},
         cause=Cause(f"probably {other}", other, explains=int(bad.sum())),
@@ -849,12 +853,12 @@ def spin(column: Column, spec: FieldSpec) -> Columns:
     which one component alone jumps by 2 pi while the others are large, which no rotation vector
     does.
     """
-    found = rows_of(column, 3)
-    if found is None:
+    vector_rows = rows_of(column, 3)
+    if vector_rows is None:
         return {}
     by = factor(spec.unit or "rad")
-    vectors = np.ascontiguousarray(found[0].T, dtype=np.float64) * by
-    counts = found[1]
+    vectors = np.ascontiguousarray(vector_rows[0].T, dtype=np.float64) * by
+    counts = vector_rows[1]
     size = norms(vectors)
     columns = {
         "angle": reduced(np.maximum, size, counts),
@@ -874,12 +878,12 @@ def _wraps_alone(vectors: Array, counts: Array) -> Array:
     jump[:, starts] = 0.0
     leaps = np.abs(jump - 2 * math.pi) < 0.5
     rest = norms(np.where(leaps, 0.0, vectors))
-    found: Array = (
+    wraps: Array = (
         (leaps.sum(axis=0) == 1)
         & (np.where(leaps, 0.0, jump).max(axis=0, initial=0.0) < 0.3)
         & (rest > 1.5)
     )
-    return found
+    return wraps
 
 
 @rule(
@@ -925,17 +929,17 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT reads Euler angles.
     """
-    known = rows.measured("angle")
-    if not known.any():
+    measured = rows.measured("angle")
+    if not measured.any():
         return
     most = float(case.options["most"])
-    euler = known & (rows["euler"] > 0)
-    long = known & ~euler & (rows["angle"] > most + 1e-3)
+    euler = measured & (rows["euler"] > 0)
+    long = measured & ~euler & (rows["angle"] > most + 1e-3)
     if euler.any():
         yield _angles(euler, rows["euler"])
     if long.any():
         yield _too_long(long, rows["angle"], most)
-    yield from _unwrapped(rows, known & ~euler & ~long, float(case.options["share"]))
+    yield from _unwrapped(rows, measured & ~euler & ~long, float(case.options["share"]))
 
 
 def _angles(bad: Array, steps: Array) -> Failure:
@@ -965,12 +969,12 @@ def _too_long(bad: Array, angle: Array, most: float) -> Failure:
     )
 
 
-def _unwrapped(rows: Rows, known: Array, share: float) -> Iterator[Failure]:
-    over = int(rows["over"][known].sum())
-    total = int(rows["vectors"][known].sum())
+def _unwrapped(rows: Rows, measured: Array, share: float) -> Iterator[Failure]:
+    over = int(rows["over"][measured].sum())
+    total = int(rows["vectors"][measured].sum())
     if total and over >= share * total:
         yield Failure(
-            known & False,
+            measured & False,
             f"{over:,} of {total:,} vectors are longer than pi: axis-angle the long way round, no "
             f"Euler angles.",
             measured={"share": over / total},

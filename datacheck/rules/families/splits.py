@@ -86,31 +86,36 @@ def _alone(values: Array) -> bool:
 
 
 def _crossings(
-    rows: Rows, values: Array, known: Array, schema: Schema, words: str, names: Sequence[str] = ()
+    rows: Rows,
+    values: Array,
+    measured: Array,
+    schema: Schema,
+    words: str,
+    names: Sequence[str] = (),
 ) -> Iterator[Failure]:
     """Yield per split the rows whose value also occurs in an earlier split.
 
     `names` holds the names that the values index.
     """
     order, rank = ranks(rows, schema)
-    known = known & (rank >= 0)
-    lowest = _repeats(values, known, rank)
-    places = np.unique(rank[known & (lowest < rank)]).tolist()
+    measured = measured & (rank >= 0)
+    lowest = _repeats(values, measured, rank)
+    places = np.unique(rank[measured & (lowest < rank)]).tolist()
     for place in places[:_TOLD]:
         split = order[place]
-        mask = known & (rank == place) & (lowest < place)
-        total = int((known & (rank == place)).sum())
-        of = pluralize(total)
-        left = int((rank == place).sum()) - total
-        of += f" that can be compared ({left:,} cannot)" if left else ""
+        mask = measured & (rank == place) & (lowest < place)
+        total = int((measured & (rank == place)).sum())
+        total_text = pluralize(total)
+        uncompared = int((rank == place).sum()) - total
+        total_text += f" that can be compared ({uncompared:,} cannot)" if uncompared else ""
         others = first_few(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * int((rank == place).sum())
-        pairs = _shared(rows, values, mask, known & (rank < place), names) if names else []
+        pairs = _shared(rows, values, mask, measured & (rank < place), names) if names else []
         more = len(np.unique(values[mask])) - _SHOWN
         pairs += [f"{pluralize(more, 'other key')}"] if names and more > 0 else []
         yield Failure(
             mask,
-            f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {of}', *pairs])}.",
+            f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {total_text}', *pairs])}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum()))
             if whole
@@ -120,7 +125,7 @@ def _crossings(
             kind=split,
         )
     if rest := places[_TOLD:]:
-        mask = known & (rank >= rest[0]) & (lowest < rank)
+        mask = measured & (rank >= rest[0]) & (lowest < rank)
         shared = int(mask.sum())
         yield Failure(
             mask,
@@ -132,22 +137,24 @@ def _crossings(
 
 
 def _shared(
-    rows: Rows, values: Array, here: Array, there: Array, names: Sequence[str]
+    rows: Rows, values: Array, left_side: Array, right_side: Array, names: Sequence[str]
 ) -> list[str]:
     """Return shared values with their first place on each side.
 
     For example ``SiBF1: evaluation/SiBF10 and train/SiBF11``.
     """
-    said = []
-    for key in np.unique(values[here])[:_SHOWN].tolist():
-        first, other = (int(np.flatnonzero(side & (values == key))[0]) for side in (here, there))
-        said.append(f"{names[key][:_LONGEST]}: {_where(rows, first)} and {_where(rows, other)}")
-    return said
+    phrases = []
+    for key in np.unique(values[left_side])[:_SHOWN].tolist():
+        first, other = (
+            int(np.flatnonzero(side & (values == key))[0]) for side in (left_side, right_side)
+        )
+        phrases.append(f"{names[key][:_LONGEST]}: {_where(rows, first)} and {_where(rows, other)}")
+    return phrases
 
 
 def _where(rows: Rows, place: int) -> str:
-    one = rows.where(np.arange(len(rows)) == place)
-    return f"{one.splits[0]}/{one.groups[0]}" if one.groups[0] else one.keys[0]
+    row = rows.where(np.arange(len(rows)) == place)
+    return f"{row.splits[0]}/{row.groups[0]}" if row.groups[0] else row.keys[0]
 
 
 @rule(
@@ -197,9 +204,9 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         SceneLeap's configuration names one directory as train, val and test.
     """
-    known = rows.measured("content")
-    if known.any():
-        yield from _crossings(rows, rows["content"], known, case.schema, "shares samples with")
+    measured = rows.measured("content")
+    if measured.any():
+        yield from _crossings(rows, rows["content"], measured, case.schema, "shares samples with")
 
 
 @rule(
@@ -248,14 +255,14 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a recording with train.
     """
-    known = rows.measured("split_key")
-    if known.any():
+    measured = rows.measured("split_key")
+    if measured.any():
         keys = Texts.of(rows["split_key"].tolist())
         words = sorted(keys.words)
         place = {word: number for number, word in enumerate(words)}
         numbers = np.array([place[word] for word in keys.words], np.int64)[keys.rows]
-        known &= numbers != place.get("", -1)
-        yield from _crossings(rows, numbers, known, case.schema, "shares keys with", words)
+        measured &= numbers != place.get("", -1)
+        yield from _crossings(rows, numbers, measured, case.schema, "shares keys with", words)
 
 
 @rule(
@@ -304,24 +311,24 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its prompts.
     """
     severity = case.schema.duplicates.exact
-    known = rows.measured("content")
-    if severity == "off" or not known.any():
+    measured = rows.measured("content")
+    if severity == "off" or not measured.any():
         return
     _, rank = ranks(rows, case.schema)
     place = rank * len(rows) + np.arange(len(rows))
-    first = _repeats(rows["content"], known, place)
-    copy = known & (first < place)
-    if copy.sum() > float(case.options["share"]) * int(known.sum()):
-        one = int(np.flatnonzero(copy)[0])
-        original = rows.keys[int(first[one] % len(rows))]
-        again = (
+    first = _repeats(rows["content"], measured, place)
+    copy = measured & (first < place)
+    if copy.sum() > float(case.options["share"]) * int(measured.sum()):
+        first_copy = int(np.flatnonzero(copy)[0])
+        original = rows.keys[int(first[first_copy] % len(rows))]
+        original_text = (
             f"an earlier one, {original}"
             if copy.sum() == 1
-            else f"earlier ones, {rows.keys[one]} that of {original}"
+            else f"earlier ones, {rows.keys[first_copy]} that of {original}"
         )
         yield Failure(
             copy,
-            f"{count_phrase(copy, 'repeat')} {again}.",
+            f"{count_phrase(copy, 'repeat')} {original_text}.",
             measured={"copies": int(copy.sum())},
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",
@@ -426,22 +433,22 @@ def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) ->
     Chance must not explain the lack: two samples of validation share some of 100 classes that eight
     others lack.
     """
-    known = rows.measured(f"{name}:classes") & (rank >= 0)
-    mine = known & (rank == place)
-    others = known & (rank != place)
+    measured = rows.measured(f"{name}:classes") & (rank >= 0)
+    mine = measured & (rank == place)
+    others = measured & (rank != place)
     if not mine.any() or not others.any():
         return []
     have = rows[f"{name}:classes"] > 0
     usual: Array = have[others].mean(axis=0) * mine.sum()
     lacking = np.flatnonzero((usual >= expected) & ~have[mine].any(axis=0)).tolist()
     having = have[others].sum(axis=0)
-    size = (int(others.sum()), int(known.sum()))
+    size = (int(others.sum()), int(measured.sum()))
     return [i for i in lacking if _chance(int(having[i]), *size) < _CHANCE]
 
 
-def _chance(marked: int, drawn: int, of: int) -> float:
+def _chance(marked: int, drawn: int, total: int) -> float:
     """Return the probability that a random draw contains all marked samples."""
-    ways = [math.lgamma(n + 1) for n in (drawn, of - marked, drawn - marked, of)]
+    ways = [math.lgamma(n + 1) for n in (drawn, total - marked, drawn - marked, total)]
     return math.exp(ways[0] + ways[1] - ways[2] - ways[3])
 
 
@@ -498,24 +505,30 @@ def _likely(rows: Rows, case: RuleContext) -> Array:
     Of samples with equal content (DC803) only the first is compared.
     """
     near = case.schema.duplicates.near
-    known = np.flatnonzero(_sketched(rows))
+    candidates = np.flatnonzero(_sketched(rows))
     order, rank = ranks(rows, case.schema)
-    known = known[np.argsort(np.where(rank < 0, len(order), rank)[known], kind="stable")]
-    same = rows.measured("content")[known]
+    candidates = candidates[
+        np.argsort(np.where(rank < 0, len(order), rank)[candidates], kind="stable")
+    ]
+    same = rows.measured("content")[candidates]
     if same.any():
         once = ~same
         once[
-            np.flatnonzero(same)[np.unique(rows["content"][known[same]], return_index=True)[1]]
+            np.flatnonzero(same)[np.unique(rows["content"][candidates[same]], return_index=True)[1]]
         ] = True
-        known = known[once]
-    if near is None or len(known) < 2:
+        candidates = candidates[once]
+    if near is None or len(candidates) < 2:
         return np.zeros((0, 2), np.int64)
     if alike_by(case.schema)[0] == "course":
-        apart = float(case.options["apart"])
+        max_distance = float(case.options["apart"])
         return np.asarray(
-            known[near_courses(rows["course"][known], rows["course_range"][known], apart)]
+            candidates[
+                near_courses(
+                    rows["course"][candidates], rows["course_range"][candidates], max_distance
+                )
+            ]
         )
-    return np.asarray(known[near_sets(rows["minhash"][known], near)])
+    return np.asarray(candidates[near_sets(rows["minhash"][candidates], near)])
 
 
 @np.errstate(all="ignore")
@@ -616,15 +629,18 @@ def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     yield from _by_side(rows, case, case.pairs)
 
 
-def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
+def _by_side(rows: Rows, case: RuleContext, candidates: Pairs) -> Iterator[Failure]:
     """Yield the copies of each split's samples in another split, then copies within a split."""
     least = case.schema.duplicates.near or 1.0
     if alike_by(case.schema)[0] == "course":
         least = 1 - float(case.options["apart"])
-    alike = found.of("alike")
-    good = alike >= least
-    full = len(alike) == MOST_PAIRS
-    pairs, alike = np.stack([found.first, found.second], axis=1)[good], alike[good]
+    similarities = candidates.of("alike")
+    good = similarities >= least
+    full = len(similarities) == MOST_PAIRS
+    pairs, similarities = (
+        np.stack([candidates.first, candidates.second], axis=1)[good],
+        similarities[good],
+    )
     order, rank = ranks(rows, case.schema)
     sides = rank[pairs]
     across = (sides[:, 0] != sides[:, 1]) & (sides >= 0).all(axis=1)
@@ -632,22 +648,26 @@ def _by_side(rows: Rows, case: RuleContext, found: Pairs) -> Iterator[Failure]:
         mine = across & (sides[:, 1] == place)
         if mine.any():
             others = ", ".join(order[int(i)] for i in np.unique(sides[mine, 0]))
-            yield _copies(rows, pairs[mine], alike[mine], f"one of {others}", split, full=full)
+            yield _copies(
+                rows, pairs[mine], similarities[mine], f"one of {others}", split, full=full
+            )
     if (~across).any():
-        yield _copies(rows, pairs[~across], alike[~across], "an earlier one", "", full=full)
+        yield _copies(rows, pairs[~across], similarities[~across], "an earlier one", "", full=full)
 
 
 def _copies(
-    rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, full: bool
+    rows: Rows, pairs: Array, similarities: Array, like: str, split: str, *, full: bool
 ) -> Failure:
     mask = np.zeros(len(rows), bool)
     most = np.zeros(len(rows))
     mask[pairs[:, 1]] = True
-    np.maximum.at(most, pairs[:, 1], alike)
-    clusters = _clusters(rows, pairs, alike)
-    said = [f"{a} and {b} ({value:.1%} alike)" for one in clusters for a, b, value in one["pairs"]][
-        :_SHOWN_COPIES
-    ]
+    np.maximum.at(most, pairs[:, 1], similarities)
+    clusters = _clusters(rows, pairs, similarities)
+    pair_texts = [
+        f"{a} and {b} ({value:.1%} alike)"
+        for cluster in clusters
+        for a, b, value in cluster["pairs"]
+    ][:_SHOWN_COPIES]
     clustered = f"{pluralize(len(clusters), 'cluster')} of up to {clusters[0]['size']:,}"
     head = f"In {split} {count_phrase(mask, 'are')}" if split else count_phrase(mask, "are")
     more = (
@@ -657,7 +677,7 @@ def _copies(
     )
     return Failure(
         mask,
-        f"{head} nearly the same as {like}, in {clustered}: {'; '.join(said)}.{more}",
+        f"{head} nearly the same as {like}, in {clustered}: {'; '.join(pair_texts)}.{more}",
         measured={
             "copies": int(mask.sum()),
             "pairs": len(pairs),
@@ -672,7 +692,7 @@ def _copies(
     )
 
 
-def _clusters(rows: Rows, pairs: Array, alike: Array) -> list[dict[str, Any]]:
+def _clusters(rows: Rows, pairs: Array, similarities: Array) -> list[dict[str, Any]]:
     """Return clusters of connected pairs, the largest first.
 
     Each has its size, lowest similarity of a pair, and three examples.
@@ -687,21 +707,25 @@ def _clusters(rows: Rows, pairs: Array, alike: Array) -> list[dict[str, Any]]:
     for first, second in pairs.tolist():
         low, high = sorted((lead(first), lead(second)))
         leader[high] = low
-    of = np.array([lead(first) for first in pairs[:, 0].tolist()])
+    leaders = np.array([lead(first) for first in pairs[:, 0].tolist()])
     sizes = np.bincount([lead(place) for place in list(leader)], minlength=len(rows))
-    told: list[dict[str, Any]] = []
-    for which in sorted(set(of.tolist()), key=lambda one: (-int(sizes[one]), one)):
-        mine = np.flatnonzero(of == which) if len(told) < _SHOWN_COPIES else np.zeros(0, np.int64)
-        best = mine[np.argsort(-alike[mine], kind="stable")][:_SHOWN_COPIES]
+    clusters: list[dict[str, Any]] = []
+    for which in sorted(set(leaders.tolist()), key=lambda one: (-int(sizes[one]), one)):
+        mine = (
+            np.flatnonzero(leaders == which)
+            if len(clusters) < _SHOWN_COPIES
+            else np.zeros(0, np.int64)
+        )
+        best = mine[np.argsort(-similarities[mine], kind="stable")][:_SHOWN_COPIES]
         keys = [[rows.table.keys[int(rows.index[j])] for j in pairs[i]] for i in best.tolist()]
-        told.append(
+        clusters.append(
             {
                 "size": int(sizes[which]),
-                "similarity": float(alike[mine].min()) if len(mine) else None,
+                "similarity": float(similarities[mine].min()) if len(mine) else None,
                 "pairs": [
-                    [*both, round(float(alike[i]), 4)]
+                    [*both, round(float(similarities[i]), 4)]
                     for both, i in zip(keys, best.tolist(), strict=True)
                 ],
             }
         )
-    return told
+    return clusters

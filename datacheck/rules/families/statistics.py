@@ -88,11 +88,11 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
         return {}
     values, lengths, fits = components(column, spec)
     if lengths is None:
-        one = np.ones((len(column), len(values)), np.int64)
+        ones = np.ones((len(column), len(values)), np.int64)
         return {
             "piled": Measured(fits.astype(np.int64), fits),
-            "at_low": Measured(one, fits),
-            "at_high": Measured(one, fits),
+            "at_low": Measured(ones, fits),
+            "at_high": Measured(ones, fits),
             "whole": Measured(np.zeros(len(column), bool), fits),
         }
     low = reduced(np.minimum, values, lengths)
@@ -100,12 +100,12 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
     at_low = reduced(np.add, values == np.repeat(low, lengths, axis=1), lengths)
     at_high = reduced(np.add, values == np.repeat(high, lengths, axis=1), lengths)
     whole = reduced(np.minimum, (values == np.rint(values)).all(axis=0).view(np.uint8), lengths) > 0
-    known = lengths > 0
+    present = lengths > 0
     return {
-        "whole": Measured(whole, known),
-        "piled": Measured(lengths, known),
-        "at_low": Measured(at_low.T.astype(np.int64), known),
-        "at_high": Measured(at_high.T.astype(np.int64), known),
+        "whole": Measured(whole, present),
+        "piled": Measured(lengths, present),
+        "at_low": Measured(at_low.T.astype(np.int64), present),
+        "at_high": Measured(at_high.T.astype(np.int64), present),
     }
 
 
@@ -154,34 +154,34 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Reference:
         Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
     """
-    known = rows.measured("piled", "whole", "min")
-    wide = known & too_wide(rows, case.spec)
+    measured = rows.measured("piled", "whole", "min")
+    wide = measured & too_wide(rows, case.spec)
     if wide.any():
         yield Skip(wide, f"more than {MOST_COMPONENTS} dimensions")
-    known &= ~wide
-    if not known.any():
+    measured &= ~wide
+    if not measured.any():
         return
-    known &= ~_few_whole(rows, known)
-    total = int(rows["piled"][known].sum())
+    measured &= ~_few_whole(rows, measured)
+    total = int(rows["piled"][measured].sum())
     if total < int(case.options["least"]):
         return
-    for severity, found in _piled(rows.where(known), case, total).items():
-        if found:
+    for severity, piled_ends in _piled(rows.where(measured), case, total).items():
+        if piled_ends:
             yield Failure(
                 np.zeros(len(rows), bool),
-                f"{first_few(text for _, text in sorted(found))} exactly "
+                f"{first_few(text for _, text in sorted(piled_ends))} exactly "
                 f"({pluralize(total, 'row')}).",
-                measured={"share": -min(found)[0]},
+                measured={"share": -min(piled_ends)[0]},
                 severity=severity,
                 kind="switch" if severity is Severity.INFO else "clipped",
                 fix="Find who clipped, rounded or cast the values, or declare the end with range.",
             )
 
 
-def _few_whole(rows: Rows, known: Array) -> Array:
+def _few_whole(rows: Rows, measured: Array) -> Array:
     """Tell which samples, fewer than half, hold integers only: rounded (DC230), not clipped."""
-    whole: Array = known & (rows["whole"] > 0)
-    return whole & (2 * int(whole.sum()) < int(known.sum()))
+    whole: Array = measured & (rows["whole"] > 0)
+    return whole & (2 * int(whole.sum()) < int(measured.sum()))
 
 
 def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tuple[float, str]]]:
@@ -196,7 +196,7 @@ def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tup
     at_low = np.where(moves & (rows["min"] == least), rows["at_low"], 0).sum(axis=0) / total
     at_high = np.where(moves & (rows["max"] == most), rows["at_high"], 0).sum(axis=0) / total
     ends = case.spec.range or Range()
-    said: dict[Severity, list[tuple[float, str]]] = {Severity.WARNING: [], Severity.INFO: []}
+    piled_ends: dict[Severity, list[tuple[float, str]]] = {Severity.WARNING: [], Severity.INFO: []}
     for i in np.flatnonzero(most > least):
         switch = at_low[i] + at_high[i] > float(case.options["binary"])
         near = 1e-3 * float(most[i] - least[i])
@@ -204,12 +204,14 @@ def _piled(rows: Rows, case: RuleContext, total: int) -> dict[Severity, list[tup
             if part > float(case.options["share"]) and (
                 end is None or abs(float(value) - end) > near
             ):
-                told = (
+                phrase = (
                     f"{100 * part:.3g} % of dimension {int(i)} at "
                     f"{format_number(float(value), case.spec.unit)}"
                 )
-                said[Severity.INFO if switch else Severity.WARNING].append((-float(part), told))
-    return said
+                piled_ends[Severity.INFO if switch else Severity.WARNING].append(
+                    (-float(part), phrase)
+                )
+    return piled_ends
 
 
 def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]]:
@@ -299,13 +301,15 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield from _other_setting(rows, case)
         yield from _far_number(rows, case)
         return
-    for label, values, known in _scalars(rows, case):
-        judged = known & np.isfinite(values)
-        odd, z = _robust_z(rows, values, judged, case)
-        beyond = odd & (np.abs(z) > float(case.options["far"])) & (label != "number of rows")
-        for mask, grave in ((beyond, True), (odd & ~beyond, False)):
+    for label, values, measured in _scalars(rows, case):
+        judged = measured & np.isfinite(values)
+        outliers, z = _robust_z(rows, values, judged, case)
+        beyond = outliers & (np.abs(z) > float(case.options["far"])) & (label != "number of rows")
+        for mask, grave in ((beyond, True), (outliers & ~beyond, False)):
             if mask.any():
-                yield _standing_out(rows, case, label, values, mask, judged & ~odd, z, grave=grave)
+                yield _standing_out(
+                    rows, case, label, values, mask, judged & ~outliers, z, grave=grave
+                )
 
 
 def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
@@ -313,22 +317,22 @@ def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     The cause is probably another unit.
     """
-    known = rows.measured("min", "dtype")
-    if not known.any():
+    measured = rows.measured("min", "dtype")
+    if not measured.any():
         return
-    known &= np.array([str(dtype).startswith("float") for dtype in rows["dtype"]], bool)
+    measured &= np.array([str(dtype).startswith("float") for dtype in rows["dtype"]], bool)
     peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"])).max(axis=1)
-    known &= np.isfinite(peak) & (peak > 0)
-    few = len(np.unique(peak[known])) < min(int(case.options["distinct"]), int(known.sum()))
-    if 4 * int(known.sum()) < int(case.options["least"]) or few:
+    measured &= np.isfinite(peak) & (peak > 0)
+    few = len(np.unique(peak[measured])) < min(int(case.options["distinct"]), int(measured.sum()))
+    if 4 * int(measured.sum()) < int(case.options["least"]) or few:
         return
-    ratio = np.where(known, peak, 0.0) / float(np.median(peak[known]))
-    odd = ratio >= float(case.options["far"])
-    rest = peak[known & ~odd]
-    if odd.any() and float(rest.max()) <= _ALIKE * float(rest.min()):
+    ratio = np.where(measured, peak, 0.0) / float(np.median(peak[measured]))
+    outliers = ratio >= float(case.options["far"])
+    rest = peak[measured & ~outliers]
+    if outliers.any() and float(rest.max()) <= _ALIKE * float(rest.min()):
         yield Failure(
-            odd,
-            f"{count_phrase(odd, 'hold')} numbers up to {format_number(float(peak[odd].max()))}; "
+            outliers,
+            f"{count_phrase(outliers, 'hold')} numbers up to {format_number(float(peak[outliers].max()))}; "
             f"the others reach "
             f"{format_number(float(rest.min()))} to {format_number(float(rest.max()))}.",
             measured={"ratio": float(ratio.max()), "median": float(np.median(rest))},
@@ -344,25 +348,25 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     The others must also go beyond that value on both sides.
     """
-    known = rows.measured("min", "dims")
-    if not known.any():
+    measured = rows.measured("min", "dims")
+    if not measured.any():
         return
     low = rows["min"].min(axis=1)
     high = rows["max"].max(axis=1)
-    known &= (np.maximum(rows["dims"], 1).prod(axis=1) >= _SEVERAL) & np.isfinite(low + high)
-    still = known & (low == high)
-    if not still.any() or int(known.sum()) < int(case.options["least"]):
+    measured &= (np.maximum(rows["dims"], 1).prod(axis=1) >= _SEVERAL) & np.isfinite(low + high)
+    still = measured & (low == high)
+    if not still.any() or int(measured.sum()) < int(case.options["least"]):
         return
-    varies = known & ~still
+    varies = measured & ~still
     resting = re.search(_AT_REST, case.name.lower())
-    values, of = np.unique(low[still], return_inverse=True)
+    values, value_index = np.unique(low[still], return_inverse=True)
     # Counts start at 0, and some stay 0. Each value is judged by itself, so that one at an end of
     # the range does not hide another.
     around = np.searchsorted(np.sort(low[varies]), values) - np.searchsorted(
         np.sort(high[varies]), values, "right"
     )
-    fits = (around >= _NEARLY_ALL * int(known.sum())) & ((values != 0) | (resting is None))
-    still[still] = fits[of]
+    fits = (around >= _NEARLY_ALL * int(measured.sum())) & ((values != 0) | (resting is None))
+    still[still] = fits[value_index]
     values = values[fits]
     if (
         not still.any()
@@ -393,31 +397,31 @@ def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     The number is a rate, or another setting of a recording.
     """
-    known = rows.measured("min", "ndim")
-    if not known.any():
+    measured = rows.measured("min", "ndim")
+    if not measured.any():
         return
     values = rows["min"][:, 0]
     pace = re.search(PACE_NAMES, case.name.lower()) is not None
-    known &= (rows["ndim"] == 0) & np.isfinite(values)
-    total = int(known.sum())
+    measured &= (rows["ndim"] == 0) & np.isfinite(values)
+    total = int(measured.sum())
     if 2 * total < int(case.options["least"]):
         return
-    usual = float(np.median(values[known]))
-    odd = known & (np.abs(values - usual) > (_SAME_PACE * abs(usual) if pace else 0))
-    count = total - int(odd.sum())
-    if not odd.any() or count < (_NEARLY_ALL if pace else _ALL_BUT_FEW) * total:
+    usual = float(np.median(values[measured]))
+    deviating = measured & (np.abs(values - usual) > (_SAME_PACE * abs(usual) if pace else 0))
+    count = total - int(deviating.sum())
+    if not deviating.any() or count < (_NEARLY_ALL if pace else _ALL_BUT_FEW) * total:
         return
-    found = np.unique(values[odd])
-    if not pace and not _is_setting(found, usual):
+    settings = np.unique(values[deviating])
+    if not pace and not _is_setting(settings, usual):
         return
-    others = [format_number(float(value), case.spec.unit) for value in found]
+    others = [format_number(float(value), case.spec.unit) for value in settings]
     most = format_number(usual, case.spec.unit)
     if most in others:  # equal in three digits
-        others = [f"{value:.9g}" for value in found.tolist()]
+        others = [f"{value:.9g}" for value in settings.tolist()]
         most = f"{usual:.9g}"
     yield Failure(
-        odd,
-        f"{count_phrase(odd, 'have')} {case.name} {first_few(others)}; the other {count:,} have "
+        deviating,
+        f"{count_phrase(deviating, 'have')} {case.name} {first_few(others)}; the other {count:,} have "
         f"{most}.",
         measured={"usual": usual},
         severity=Severity.WARNING if pace else None,
@@ -441,34 +445,34 @@ def _far_number(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     The integers of the others leave few gaps.
     """
-    known = rows.measured("min", "ndim")
-    if not known.any():
+    measured = rows.measured("min", "ndim")
+    if not measured.any():
         return
     values = rows["min"][:, 0]
-    known &= (rows["ndim"] == 0) & np.isfinite(values)
-    last = float(values[known].max(initial=0))
-    odd = known & (values == last)
+    measured &= (rows["ndim"] == 0) & np.isfinite(values)
+    largest = float(values[measured].max(initial=0))
+    far = measured & (values == largest)
     if (
-        int(known.sum()) < int(case.options["least"])
-        or not _FEWEST <= int(odd.sum()) <= (1 - _NEARLY_ALL) * known.sum()
+        int(measured.sum()) < int(case.options["least"])
+        or not _FEWEST <= int(far.sum()) <= (1 - _NEARLY_ALL) * measured.sum()
     ):
         return
-    others = np.unique(values[known & ~odd])
+    others = np.unique(values[measured & ~far])
     high = float(others[-1])
     dense = (others == np.floor(others)).all() and others[0] in {0, 1} and 2 * len(others) > high
     if (
         not dense
         or len(others) < _KINDS
-        or not 3 * (high + 1) <= last <= _LAST_LABEL
-        or last in _IGNORED
+        or not 3 * (high + 1) <= largest <= _LAST_LABEL
+        or largest in _IGNORED
     ):
         return
     yield Failure(
-        odd,
-        f"{count_phrase(odd, 'have')} {case.name} {format_number(last)}; the other "
-        f"{int((known & ~odd).sum()):,} have "
+        far,
+        f"{count_phrase(far, 'have')} {case.name} {format_number(largest)}; the other "
+        f"{int((measured & ~far).sum()):,} have "
         f"{format_number(float(others[0]))} to {format_number(high)}.",
-        measured={"value": last, "rest": high},
+        measured={"value": largest, "rest": high},
         severity=Severity.WARNING,
         kind="far number",
         fix="Look at them: as a label it is one that no class has. Where it is meant, declare "
@@ -520,27 +524,27 @@ def _unit_of(rows: Rows, case: RuleContext, values: Array, bad: Array, good: Arr
             (size / own, unit, unit),
             (own / size, f"twice-{unit}", f"converted from {unit} twice"),
         ):
-            looks = {name: logarithms(some * by) for name, some in sizes.items()}
+            looks = {name: logarithms(numbers * by) for name, numbers in sizes.items()}
             common = unit in {"mm", "cm", "deg"}
             if size != own:
                 changes.append(
                     CandidateCause(kind, f"probably {words}", by, looks, values > 0, common=common)
                 )
-    looks = {name: logarithms(some) for name, some in sizes.items()}
+    looks = {name: logarithms(numbers) for name, numbers in sizes.items()}
     return explain(changes, looks, {}, bad, good, rows.groups)
 
 
-def _robust_z(rows: Rows, values: Array, known: Array, case: RuleContext) -> tuple[Array, Array]:
+def _robust_z(rows: Rows, values: Array, measured: Array, case: RuleContext) -> tuple[Array, Array]:
     """Return which samples are outliers, and every z (0 where it is not judged)."""
     z = np.zeros(len(rows))
     judged = np.zeros(len(rows), bool)
     least = int(case.options["least"])
     groups = list(rows.by_group())
     for _, places in groups:
-        inside = places[known[places]]
+        inside = places[measured[places]]
         if len(inside) >= least and len(groups) > 1:
             z[inside], judged[inside] = _robust(values[inside], case), True
-    rest = known & ~judged
+    rest = measured & ~judged
     if int(rest.sum()) >= least:
         z[rest] = _robust(values[rest], case)
     return np.abs(z) > float(case.options["z"]), z
@@ -555,8 +559,8 @@ def _robust(values: Array, case: RuleContext) -> Array:
     scatter = 1.4826 * float(np.median(np.abs(off)))
     if scatter == 0:
         return np.zeros(len(values))
-    found: Array = off / (max(scatter, _STEADY) if positive else scatter)
-    return found
+    deviations: Array = off / (max(scatter, _STEADY) if positive else scatter)
+    return deviations
 
 
 # -------------------------------------------------------------------------------------- normalisers
@@ -591,15 +595,15 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
         return {}
     count = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
     table = np.ascontiguousarray(values.reshape(-1, width).T, dtype=np.float64)
-    known = count > 0
+    present = count > 0
     size = np.maximum(count, 1)
     mean = reduced(np.add, table, count) / size
     spread = reduced(np.add, (table - np.repeat(mean, count, axis=1)) ** 2, count) / size
     low = reduced(np.minimum, table, count)
     high = reduced(np.maximum, table, count)
     columns = {"average": mean.T, "variance": spread.T, "lower": low.T, "upper": high.T}
-    return {"n": Measured(count, known)} | {
-        name: Measured(value, known) for name, value in columns.items()
+    return {"n": Measured(count, present)} | {
+        name: Measured(value, present) for name, value in columns.items()
     }
 
 
@@ -648,43 +652,50 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
     """
     yield from _unreadable_stats(rows, case)
-    known = rows.measured("n")
+    measured = rows.measured("n")
     stats = case.spec.stats
     splits = case.options["splits"]
-    if not known.any() or stats is None:
+    if not measured.any() or stats is None:
         return
     if not set(rows.splits) & set(splits):
         if not set(rows.table.splits) & set(splits):
             yield Skip(
-                known, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
+                measured, f"no split is called {' or '.join(filter(None, splits))} (option splits)"
             )
         return
-    found = _pooled(rows, known)
-    width = len(found["mean"])
+    actual = _pooled(rows, measured)
+    width = len(actual["mean"])
     stored = {
         name: np.array(getattr(stats, name), dtype=np.float64)
         for name in ("mean", "std", "min", "max")
     }
     stored = {name: values for name, values in stored.items() if len(values)}
-    odd = {name: len(values) for name, values in stored.items() if len(values) not in {1, width}}
-    if odd:
-        said = [f"{count} of {name}" for name, count in odd.items()]
-        words = f"the statistics have {first_few(said)}, the field has {pluralize(width, 'column')}"
-        yield _stale(rows, case, words, None, "width", stored, found)
+    mismatched = {
+        name: len(values) for name, values in stored.items() if len(values) not in {1, width}
+    }
+    if mismatched:
+        phrases = [f"{count} of {name}" for name, count in mismatched.items()]
+        words = (
+            f"the statistics have {first_few(phrases)}, the field has {pluralize(width, 'column')}"
+        )
+        yield _stale(rows, case, words, None, "width", stored, actual)
         return
     as_stored, stored = (
         stored,
         {name: np.broadcast_to(values, (width,)) for name, values in stored.items()},
     )
-    problems = _problems(stored, found, case)
+    problems = _problems(stored, actual, case)
     if problems and case.spec.role == "color":
-        alike = _pooled(rows, known, alike=True)
-        unit = _FULL if _in_unit_range(stored, found) else 1.0
-        if any(not _problems(_scaled(stored, unit), some, case) for some in (found, alike)):
+        equal_weighted = _pooled(rows, measured, alike=True)
+        unit = _FULL if _in_unit_range(stored, actual) else 1.0
+        if any(
+            not _problems(_scaled(stored, unit), candidate, case)
+            for candidate in (actual, equal_weighted)
+        ):
             return
-        ours = _scaled(found, 1 / unit)
-        ours_alike = _scaled(alike, 1 / unit)
-        words = f"of {int(known.sum()):,} samples: {first_few(_problems(stored, ours, case))}"
+        ours = _scaled(actual, 1 / unit)
+        ours_alike = _scaled(equal_weighted, 1 / unit)
+        words = f"of {int(measured.sum()):,} samples: {first_few(_problems(stored, ours, case))}"
         yield _stale(
             rows,
             case,
@@ -692,13 +703,13 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
             _mismatch_cause(stored, ours, case) or _mismatch_cause(stored, ours_alike, case),
             "values",
             as_stored,
-            found,
+            actual,
         )
         return
     if problems:
-        words = f"of {int(known.sum()):,} samples: {first_few(problems)}"
+        words = f"of {int(measured.sum()):,} samples: {first_few(problems)}"
         yield _stale(
-            rows, case, words, _mismatch_cause(stored, found, case), "values", as_stored, found
+            rows, case, words, _mismatch_cause(stored, actual, case), "values", as_stored, actual
         )
 
 
@@ -716,7 +727,7 @@ def _stale(
     cause: Cause | None,
     kind: str,
     stored: dict[str, Array],
-    found: dict[str, Array],
+    actual: dict[str, Array],
 ) -> Failure:
     file = case.spec.stats.file if case.spec.stats is not None else None
     # The format that datacheck/fix/edits.py can write.
@@ -726,7 +737,7 @@ def _stale(
         f"{words}.",
         cause=cause,
         kind=cause.kind if cause else kind,
-        measured={name: values.tolist() for name, values in found.items()},
+        measured={name: values.tolist() for name, values in actual.items()},
         expected={name: values.tolist() for name, values in stored.items()},
         fix=f"{_RECOMPUTE[:-1]}: datacheck fix DC228 writes such a copy."
         if repairable
@@ -734,80 +745,84 @@ def _stale(
     )
 
 
-def _pooled(rows: Rows, known: Array, *, alike: bool = False) -> dict[str, Array]:
+def _pooled(rows: Rows, measured: Array, *, alike: bool = False) -> dict[str, Array]:
     """Return mean, std, min and max over all rows of all samples, per column.
 
     With `alike` each sample has the same weight.
     """
-    n = np.ones((int(known.sum()), 1)) if alike else rows["n"][known].astype(np.float64)[:, None]
-    average = rows["average"][known]
-    variance = rows["variance"][known]
+    n = (
+        np.ones((int(measured.sum()), 1))
+        if alike
+        else rows["n"][measured].astype(np.float64)[:, None]
+    )
+    average = rows["average"][measured]
+    variance = rows["variance"][measured]
     mean = (n * average).sum(axis=0) / n.sum()
     std = np.sqrt((n * (variance + (average - mean) ** 2)).sum(axis=0) / n.sum())
     return {
         "mean": mean,
         "std": std,
-        "min": rows["lower"][known].min(axis=0),
-        "max": rows["upper"][known].max(axis=0),
+        "min": rows["lower"][measured].min(axis=0),
+        "max": rows["upper"][measured].max(axis=0),
     }
 
 
-def _in_unit_range(stored: dict[str, Array], found: dict[str, Array]) -> bool:
+def _in_unit_range(stored: dict[str, Array], actual: dict[str, Array]) -> bool:
     """Tell whether the statistics are of colours in 0..1 where the data have 0..255."""
     ends = [float(stored[name].max()) for name in ("mean", "std", "min", "max") if name in stored]
     # Above 2, because colours of 0..1 may reach 1.01.
-    return bool(ends) and max(ends) <= 1 and float(found["max"].max()) > 2
+    return bool(ends) and max(ends) <= 1 and float(actual["max"].max()) > 2
 
 
 def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
     return {name: values * by for name, values in stored.items()}
 
 
-def _problems(stored: dict[str, Array], found: dict[str, Array], case: RuleContext) -> list[str]:
+def _problems(stored: dict[str, Array], actual: dict[str, Array], case: RuleContext) -> list[str]:
     """Return the differences above the limits, the worst dimension of each statistic."""
-    said = []
-    spread = np.maximum(found["std"], 1e-12)
+    problems = []
+    spread = np.maximum(actual["std"], 1e-12)
     if "mean" in stored:
-        off = np.abs(stored["mean"] - found["mean"]) / spread
+        off = np.abs(stored["mean"] - actual["mean"]) / spread
         i = int(np.argmax(off))
         if (
             off[i] > float(case.options["mean"])
-            and abs(stored["mean"][i] - found["mean"][i]) > 1e-9
+            and abs(stored["mean"][i] - actual["mean"][i]) > 1e-9
         ):
-            said.append(
+            problems.append(
                 f"mean {format_number(stored['mean'][i])} stored, "
-                f"{format_number(found['mean'][i])} found (dimension {i})"
+                f"{format_number(actual['mean'][i])} found (dimension {i})"
             )
     if "std" in stored:
         low, high = map(float, case.options["std"])
-        moving = found["std"] > 1e-9  # a normaliser may give a constant any spread
+        moving = actual["std"] > 1e-9  # a normaliser may give a constant any spread
         ratio = np.where(moving, stored["std"] / spread, 1.0)
         off = np.abs(np.log(np.maximum(ratio, 1e-12)))
         i = int(np.argmax(off))
         if not low <= ratio[i] <= high:
-            said.append(
-                f"std {format_number(stored['std'][i])} stored, {format_number(found['std'][i])} "
+            problems.append(
+                f"std {format_number(stored['std'][i])} stored, {format_number(actual['std'][i])} "
                 f"found (dimension {i})"
             )
     if "min" in stored and "max" in stored:
         span = np.maximum(stored["max"] - stored["min"], 1e-12)
-        off = np.maximum(stored["min"] - found["min"], found["max"] - stored["max"]) / span
+        off = np.maximum(stored["min"] - actual["min"], actual["max"] - stored["max"]) / span
         i = int(np.argmax(off))
         if off[i] > float(case.options["beyond"]):
-            said.append(
+            problems.append(
                 f"{format_number(stored['min'][i])}..{format_number(stored['max'][i])} stored, "
-                f"{format_number(found['min'][i])}..{format_number(found['max'][i])} found "
+                f"{format_number(actual['min'][i])}..{format_number(actual['max'][i])} found "
                 f"(dimension {i})"
             )
-    return said
+    return problems
 
 
 def _mismatch_cause(
-    stored: dict[str, Array], found: dict[str, Array], case: RuleContext
+    stored: dict[str, Array], actual: dict[str, Array], case: RuleContext
 ) -> Cause | None:
     """Return the cause that explains every dimension: squares in place of spreads, or a factor."""
     if "std" in stored:
-        squares = found["std"] ** 2 + found["mean"] ** 2
+        squares = actual["std"] ** 2 + actual["mean"] ** 2
         for by in (1.0, _FULL**2):
             if np.allclose(stored["std"] * by, squares, rtol=0.02):
                 text = (
@@ -815,9 +830,9 @@ def _mismatch_cause(
                     "mean^2)"
                 )
                 return Cause(text, "squares")
-        ratio = found["std"] / np.maximum(stored["std"], 1e-300)
+        ratio = actual["std"] / np.maximum(stored["std"], 1e-300)
         by = float(np.median(ratio))
-        if by > 0 and not _problems(_scaled(stored, by), found, case):
+        if by > 0 and not _problems(_scaled(stored, by), actual, case):
             return Cause(
                 f"all of them are off by one factor: x{by:.4g} makes them fit", "scaled", by
             )
@@ -863,7 +878,7 @@ def far_rows(block: Block, schema: Schema) -> Columns:
     `far_rows` counts these rows, out of `far_of`; `far_low` is the smallest and `far_high` the
     largest of them, `far_rest` the largest of the others; `far_label` is 1 where these are labels.
     """
-    found: dict[int, tuple[str, _OutlierRows]] = {}
+    outliers: dict[int, tuple[str, _OutlierRows]] = {}
     for name, column in block.fields.items():
         if (
             not is_numeric(column)
@@ -876,22 +891,23 @@ def far_rows(block: Block, schema: Schema) -> Columns:
         labels = column.values.dtype.kind != "f"
         if not (_holds_labels(spec) if labels else _holds_places(name, column, spec)):
             continue
-        for sample, apart in _outliers(column, spec):
-            found.setdefault(sample, (name, apart))
-    if not found:
+        for sample, outlier in _outliers(column, spec):
+            outliers.setdefault(sample, (name, outlier))
+    if not outliers:
         return {}
-    known = np.isin(np.arange(len(block)), list(found))
+    present = np.isin(np.arange(len(block)), list(outliers))
     names = np.array(
-        [found[sample][0] if sample in found else "" for sample in range(len(block))], dtype=object
+        [outliers[sample][0] if sample in outliers else "" for sample in range(len(block))],
+        dtype=object,
     )
     values = np.zeros((len(block), len(_OutlierRows._fields)))
-    for sample, (_, apart) in found.items():
-        values[sample] = apart
+    for sample, (_, outlier) in outliers.items():
+        values[sample] = outlier
     columns = {
-        f"far_{part}": Measured(values[:, at], known)
-        for at, part in enumerate(_OutlierRows._fields)
+        f"far_{part}": Measured(values[:, index], present)
+        for index, part in enumerate(_OutlierRows._fields)
     }
-    return {"far_field": Measured(names, known), **columns}
+    return {"far_field": Measured(names, present), **columns}
 
 
 class _OutlierRows(NamedTuple):
@@ -921,15 +937,16 @@ def _holds_places(name: str, column: Column, spec: FieldSpec) -> bool:
     if spec.role not in {None, "value"}:
         return spec.role in _PLACES
     item = column.values.shape[1:]
-    said = name.rpartition("/")[2].lower()
-    if (spec.ragged or "").startswith("T") or re.search(_NO_PLACES, said):
+    base_name = name.rpartition("/")[2].lower()
+    if (spec.ragged or "").startswith("T") or re.search(_NO_PLACES, base_name):
         return False
     if _says_no_axes(spec):
         return len(item) == 2 and item[0] in JOINT_COUNTS and item[1] in {3, 4}
     if item[-1:] != (3,):
         return False
     return bool(
-        re.search(POINT_NAMES, said) or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, said))
+        re.search(POINT_NAMES, base_name)
+        or (item[0] in JOINT_COUNTS and re.search(JOINT_NAMES, base_name))
     )
 
 
@@ -947,9 +964,9 @@ def _outliers(column: Column, spec: FieldSpec) -> Iterator[tuple[int, _OutlierRo
         if not labels and length >= _MANY and _says_no_axes(spec):
             continue
         values = np.asarray(column[sample])
-        apart = _label_outlier(values, spec) if labels else _row_outliers(values, wide=wide)
-        if apart is not None:
-            yield sample, apart
+        outlier = _label_outlier(values, spec) if labels else _row_outliers(values, wide=wide)
+        if outlier is not None:
+            yield sample, outlier
 
 
 def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
@@ -970,15 +987,17 @@ def _row_outliers(values: Array, *, wide: bool) -> _OutlierRows | None:
     below = peaks[first - 1 : -1]
     above = peaks[first:]
     steps = np.where(below > 0, above / np.maximum(below, np.finfo(np.float64).tiny), 0)
-    at = first + int(np.argmax(steps))
+    gap_place = first + int(np.argmax(steps))
     if steps.max() < (_FAR_FEW if few else _FAR):
         return None
-    large = np.abs(flat[np.isfinite(every) & (every >= peaks[at])])
-    large = large[large > peaks[at - 1]]
+    large = np.abs(flat[np.isfinite(every) & (every >= peaks[gap_place])])
+    large = large[large > peaks[gap_place - 1]]
     # One repeated integer is a mark for missing values.
     if large.min() == large.max() == np.round(large[0]):
         return None
-    return _OutlierRows(len(peaks) - at, len(peaks), peaks[at], peaks[-1], peaks[at - 1], 0)
+    return _OutlierRows(
+        len(peaks) - gap_place, len(peaks), peaks[gap_place], peaks[-1], peaks[gap_place - 1], 0
+    )
 
 
 def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
@@ -990,13 +1009,17 @@ def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
     distinct = np.unique(flat[:: max(1, len(flat) // _PIXELS)])
     if not 3 <= len(distinct) <= _LABELS or int(distinct[-1]) in _IGNORED:
         return None
-    last = int(distinct[-1])
-    rest = int(distinct[-2])
+    largest = int(distinct[-1])
+    second_largest = int(distinct[-2])
     if spec.classes is not None and in_classes(distinct[-1:], spec)[0]:
         return None
-    if not 1 <= rest < _USUAL_LABEL or last < max(_FAR_LABEL, _LABEL_FACTOR * (rest + 1)):
+    if not 1 <= second_largest < _USUAL_LABEL or largest < max(
+        _FAR_LABEL, _LABEL_FACTOR * (second_largest + 1)
+    ):
         return None
-    return _OutlierRows(int(np.count_nonzero(flat == last)), len(flat), last, last, rest, 1)
+    return _OutlierRows(
+        int(np.count_nonzero(flat == largest)), len(flat), largest, largest, second_largest, 1
+    )
 
 
 @rule("DC229", "outlier-rows", Severity.WARNING, Level.SAMPLE, per="sample", measures=(far_rows,))
@@ -1042,36 +1065,36 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     del case
     if ":far_field" not in rows:
         return
-    known = rows.measured(":far_field")
+    measured = rows.measured(":far_field")
     names = rows[":far_field"]
     label = rows[":far_label"] > 0
-    for name in sorted(set(names[known])):
+    for name in sorted(set(names[measured])):
         for labels in (False, True):
-            odd = known & (names == name) & (label == labels)
-            if odd.any():
-                yield _outlier_failure(rows, name, odd, labels=labels)
+            affected = measured & (names == name) & (label == labels)
+            if affected.any():
+                yield _outlier_failure(rows, name, affected, labels=labels)
 
 
-def _outlier_failure(rows: Rows, name: str, odd: Array, *, labels: bool) -> Failure:
-    count = int(rows[":far_rows"][odd].sum())
-    of = int(rows[":far_of"][odd].sum())
-    low = float(rows[":far_low"][odd].min())
-    high = float(rows[":far_high"][odd].max())
-    rest = float(rows[":far_rest"][odd].max())
+def _outlier_failure(rows: Rows, name: str, affected: Array, *, labels: bool) -> Failure:
+    count = int(rows[":far_rows"][affected].sum())
+    total_rows = int(rows[":far_of"][affected].sum())
+    low = float(rows[":far_low"][affected].min())
+    high = float(rows[":far_high"][affected].max())
+    rest = float(rows[":far_rest"][affected].max())
     between = (
         format_number(low) if low == high else f"{format_number(low)} to {format_number(high)}"
     )
     what = (
-        f"{pluralize(count, 'label')} of {of:,} {'is' if count == 1 else 'are'} {between}; the "
+        f"{pluralize(count, 'label')} of {total_rows:,} {'is' if count == 1 else 'are'} {between}; the "
         f"others reach {format_number(rest)}"
         if labels
-        else f"the largest number of {pluralize(count, 'row')} of {of:,} is {between}, of the "
+        else f"the largest number of {pluralize(count, 'row')} of {total_rows:,} is {between}, of the "
         f"others {format_number(rest)}"
     )
     return Failure(
-        odd,
-        f"{name}, {pluralize(int(odd.sum()), 'sample')}: {what}.",
-        measured={"rows": count, "of": of, "low": low, "high": high, "rest": rest},
+        affected,
+        f"{name}, {pluralize(int(affected.sum()), 'sample')}: {what}.",
+        measured={"rows": count, "of": total_rows, "low": low, "high": high, "rest": rest},
         fix="Look at them. Declare the label in classes where it is meant, in ignore where "
         "training ignores it."
         if labels
@@ -1116,10 +1139,10 @@ def course(block: Block, schema: Schema) -> Columns:
     size = np.where(inside, norms(third) ** 2, 0.0)
     sample = np.repeat(np.arange(len(count)), count)[:-2]
     jerk = np.sqrt(np.bincount(sample, size, len(count)) / np.maximum(count - 2, 1))
-    last = np.zeros((len(column), column.values.shape[1]))
-    last[fits] = column.values[(column.starts + lengths - 1)[fits]]
-    good = fits & np.isfinite(path) & np.isfinite(last).all(axis=1)
-    columns_ = {"rows": lengths, "path": path, "jerk": jerk, "end": last}
+    end_rows = np.zeros((len(column), column.values.shape[1]))
+    end_rows[fits] = column.values[(column.starts + lengths - 1)[fits]]
+    good = fits & np.isfinite(path) & np.isfinite(end_rows).all(axis=1)
+    columns_ = {"rows": lengths, "path": path, "jerk": jerk, "end": end_rows}
     return {name: Measured(values, good) for name, values in columns_.items()}
 
 
@@ -1166,36 +1189,36 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a plain score of 3.5.
     """
-    known = rows.measured("path")
-    if known.sum() < int(case.options["least"]):
+    measured = rows.measured("path")
+    if measured.sum() < int(case.options["least"]):
         return
     score = {name: np.zeros(len(rows)) for name in ("length", "path", "jerk", "end")}
-    for where in _groups(rows, known, int(case.options["least"])):
+    for where in _groups(rows, measured, int(case.options["least"])):
         for name, values in _values(rows, where).items():
             score[name][where] = _scores(values)
-    for name, found in score.items():
-        odd = known & (np.abs(found) > float(case.options["z"]))
-        if odd.any():
-            most = float(found[odd][np.argmax(np.abs(found[odd]))])
+    for name, deviations in score.items():
+        outliers = measured & (np.abs(deviations) > float(case.options["z"]))
+        if outliers.any():
+            most = float(deviations[outliers][np.argmax(np.abs(deviations[outliers]))])
             yield Failure(
-                odd,
-                f"{name} of {pluralize(int(odd.sum()), 'episode')} is unlike that of the others "
+                outliers,
+                f"{name} of {pluralize(int(outliers.sum()), 'episode')} is unlike that of the others "
                 f"(deviation {most:.3g}).",
                 measured={"z": most},
                 expected={"z": f"..{float(case.options['z']):g}"},
                 fix="Watch them; leave out those that failed.",
                 kind=name,
-                order=np.abs(found),
+                order=np.abs(deviations),
             )
 
 
-def _groups(rows: Rows, known: Array, least: int) -> Iterator[Array]:
+def _groups(rows: Rows, measured: Array, least: int) -> Iterator[Array]:
     """Yield the rows of each large group, then all others together if they are enough."""
-    rest = known.copy()
+    rest = measured.copy()
     for _, places in rows.by_group():
-        mine = places[known[places]]
+        mine = places[measured[places]]
         if len(mine) >= max(1, least):
-            where = np.zeros(len(known), bool)
+            where = np.zeros(len(measured), bool)
             where[mine] = True
             rest[mine] = False
             yield where

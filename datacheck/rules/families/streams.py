@@ -94,19 +94,19 @@ def _streams_and_witnesses(schema: Schema, roles: frozenset[str | None]) -> dict
         The latter are the declared states, else any other rows of numbers. Commands do not count
         for pictures: a robot may not follow them.
     """
-    known = states(schema)[:_WITNESSES]
+    state_fields = states(schema)[:_WITNESSES]
     every = _over_time(schema)
     moving = _MOVING if roles == _PIXELS else _MOVING | {"action"}
     rows: dict[str | int | None, list[str]] = {}
     for name, spec in every.items():
         if len(spec.shape or ()) == 2 and spec.role in moving:  # no clocks and counters
             rows.setdefault(_axis(spec), []).append(name)
-    found = {}
+    streams = {}
     for name in islice((n for n, spec in every.items() if spec.role in roles), _STREAMS):
-        beside = known or rows.get(_axis(every[name]), [])[:_WITNESSES]
-        if others := [n for n in beside if n != name]:
-            found[name] = others
-    return found
+        witnesses = state_fields or rows.get(_axis(every[name]), [])[:_WITNESSES]
+        if others := [n for n in witnesses if n != name]:
+            streams[name] = others
+    return streams
 
 
 def _repeats_previous(column: Column, fits: Array) -> Array:
@@ -128,15 +128,15 @@ def _repeats_previous(column: Column, fits: Array) -> Array:
     # Rows are compared in full only where eight sampled values are equal.
     for start in range(0, len(hits), 256):
         part = hits[start : start + 256]
-        alike = (rows[part] == rows[part - 1]).all(axis=1) & (rows[part] != rows[part, :1]).any(
-            axis=1
-        )
-        same[np.searchsorted(later, part)] = alike
+        equal_rows = (rows[part] == rows[part - 1]).all(axis=1) & (
+            rows[part] != rows[part, :1]
+        ).any(axis=1)
+        same[np.searchsorted(later, part)] = equal_rows
     return same
 
 
 def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) -> Columns:
-    found: dict[str, Measured] = {}
+    columns: dict[str, Measured] = {}
     declared = bool(states(schema))
     motions: dict[tuple[tuple[str, ...], bytes], tuple[Array, Array, Array] | None] = {}
     for name, witnesses in watched.items():
@@ -155,10 +155,10 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
             motions[kind] = moving(
                 [c for c in rows if declared or c.values.dtype.kind == "f"], [column]
             )
-        told = motions[kind]
-        if told is None:
+        motion = motions[kind]
+        if motion is None:
             continue
-        moves, count, fits = told
+        moves, count, fits = motion
         same = _repeats_previous(column, fits)
         sample, first, length = runs(same, count)
         moved = np.concatenate([[0], np.cumsum(moves)])
@@ -174,8 +174,8 @@ def _frozen(block: Block, schema: Schema, watched: Mapping[str, Sequence[str]]) 
             ),
             "steps": count,
         }
-        found |= {f"{name}:{stat}": Measured(values, fits) for stat, values in stats.items()}
-    return dict(found)
+        columns |= {f"{name}:{stat}": Measured(values, fits) for stat, values in stats.items()}
+    return dict(columns)
 
 
 _USES = ("fields.role", "fields.shape", "fields.absent")
@@ -275,29 +275,29 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Robot recordings of several sensors: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name, beside in _streams_and_witnesses(case.schema, _OTHER).items():
-        known = rows.measured(f":{name}:steps")
-        if not known.any():
+    for name, witnesses in _streams_and_witnesses(case.schema, _OTHER).items():
+        measured = rows.measured(f":{name}:steps")
+        if not measured.any():
             continue
         steps = rows[f":{name}:steps"]
-        alike = rows[f":{name}:alike"]
-        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
-        long = alike[:, place]
-        rest = steps - alike[:, place]
-        bad = (still > 0) & (alike[:, 0] - long <= 0.1 * rest)
+        longest_runs = rows[f":{name}:alike"]
+        still = np.where(measured, rows[f":{name}:frozen"][:, place], 0)
+        long = longest_runs[:, place]
+        rest = steps - longest_runs[:, place]
+        bad = (still > 0) & (longest_runs[:, 0] - long <= 0.1 * rest)
         for_good = bad & (long >= 0.5 * steps) & (rest >= RUNS[place])
-        stops = known.sum() >= _EPISODES and for_good.sum() <= _FEW * known.sum()
+        stops = measured.sum() >= _EPISODES and for_good.sum() <= _FEW * measured.sum()
         bad &= (long < 0.5 * steps) | (for_good if stops else False)
-        others = known & ~bad
+        others = measured & ~bad
         repeats, moves = (rows[f":{name}:{stat}"][others] for stat in ("repeats", "moves"))
         rests = _holds_still(repeats, moves)
         if (
             bad.any()
             and not rests
-            and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum())
+            and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * measured.sum())
         ):
             why = "the sensor or its driver stopped, or what it sees came to rest"
-            yield _stalled(name, beside, why, bad, still, steps, case)
+            yield _stalled(name, witnesses, why, bad, still, steps, case)
 
 
 def _holds_still(repeats: Array, moves: Array) -> bool:
@@ -361,20 +361,20 @@ def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Robot recordings of several cameras: one stream stalls while the others run on.
     """
     place = _place(case)
-    for name, beside in _streams_and_witnesses(case.schema, _PIXELS).items():
-        known = rows.measured(f":{name}:steps")
-        if not known.any():
+    for name, witnesses in _streams_and_witnesses(case.schema, _PIXELS).items():
+        measured = rows.measured(f":{name}:steps")
+        if not measured.any():
             continue
-        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
+        still = np.where(measured, rows[f":{name}:frozen"][:, place], 0)
         sure = bool(states(case.schema))
-        if (still > 0).any() and (sure or (still > 0).sum() <= _UNSURE * known.sum()):
+        if (still > 0).any() and (sure or (still > 0).sum() <= _UNSURE * measured.sum()):
             steps = rows[f":{name}:steps"]
             yield _stalled(
-                name, beside, "the camera or its driver stopped", still > 0, still, steps, case
+                name, witnesses, "the camera or its driver stopped", still > 0, still, steps, case
             )
         repeats = rows[f":{name}:repeats"]
         moves = rows[f":{name}:moves"]
-        many = known & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
+        many = measured & sure & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
         if many.any():
             yield _repeating(
                 name, many, repeats / np.maximum(1, moves), float(case.options["repeats"])
@@ -406,7 +406,7 @@ def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
 
 def _stalled(
     name: str,
-    beside: Sequence[str],
+    witnesses: Sequence[str],
     what: str,
     bad: Array,
     still: Array,
@@ -416,7 +416,7 @@ def _stalled(
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     typical = float(np.median(still[bad]))
     long = format_number(typical / fps, "s") if fps else pluralize(int(typical), "step")
-    moves = "the robot moves" if states(case.schema) else f"{' or '.join(beside[:3])} moves"
+    moves = "the robot moves" if states(case.schema) else f"{' or '.join(witnesses[:3])} moves"
     return Failure(
         bad,
         f"{name} repeats one row for {long} (median) while {moves}, in {pluralize(int(bad.sum()))}.",
@@ -462,12 +462,12 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
     `frames`; `dark`: how many have a mean below each of `DARK`, of 255, or are of one value;
     `flat`: those of one value; `first_dark`: the first below the last of `DARK`, -1 for none.
     """
-    found = (
+    frame_sizes = (
         _frames(column, spec) if is_numeric(column) and column.values.dtype.kind != "b" else None
     )
-    if found is None:
+    if frame_sizes is None:
         return {}
-    (size, count), pixels = found, column.values.reshape(-1)
+    (size, count), pixels = frame_sizes, column.values.reshape(-1)
     low, high = (
         reduced(ufunc, pixels, size).astype(np.float64) for ufunc in (np.minimum, np.maximum)
     )
@@ -479,8 +479,8 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
     )
     flat = low == high
     dark = (mean[:, None] < DARK) | flat[:, None]
-    at = np.arange(len(mean)) - np.repeat(np.cumsum(count) - count, count)
-    first = reduced(np.minimum, np.where(dark[:, -1], at, len(mean)), count)
+    frame_index = np.arange(len(mean)) - np.repeat(np.cumsum(count) - count, count)
+    first = reduced(np.minimum, np.where(dark[:, -1], frame_index, len(mean)), count)
     columns = {
         "frames": count,
         "dark": reduced(np.add, np.ascontiguousarray(dark.T), count).T,
@@ -534,12 +534,12 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         A renderer without a context, or a camera that is not open yet, gives frames of zeros without an error.
     """
-    known = rows.measured("frames")
-    if not known.any():
+    measured = rows.measured("frames")
+    if not measured.any():
         return
     place = int(np.argmin(np.abs(np.array(DARK) - float(case.options["dark"]))))
-    dark = np.where(known, rows["dark"][:, place], 0)
-    bad = known & (dark > float(case.options["share"]) * rows["frames"])
+    dark = np.where(measured, rows["dark"][:, place], 0)
+    bad = measured & (dark > float(case.options["share"]) * rows["frames"])
     if not bad.any():
         return
     flat = int(rows["flat"][bad].sum())
@@ -589,9 +589,9 @@ def ending(column: Column, spec: FieldSpec) -> Columns:
         return {}
     lengths = column.lengths
     on = column.values.reshape(-1) != 0
-    at = np.arange(len(on)) - np.repeat(column.starts, lengths)
-    last_off = reduced(np.maximum, np.where(on, -1, at), lengths)
-    first = reduced(np.minimum, np.where(on, at, len(on)), lengths)
+    step_index = np.arange(len(on)) - np.repeat(column.starts, lengths)
+    last_off = reduced(np.maximum, np.where(on, -1, step_index), lengths)
+    first = reduced(np.minimum, np.where(on, step_index, len(on)), lengths)
     columns = {
         "set": reduced(np.add, on, lengths),
         "tail": lengths - 1 - last_off,
@@ -647,12 +647,12 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         LIBERO's create_dataset.py writes zeros and a one at the last step.
     """
-    known = rows.measured("set")
-    if not known.any():
+    measured = rows.measured("set")
+    if not measured.any():
         return
     marked = rows["set"]
     tail = rows["tail"]
-    never = known & (marked == 0) & (case.spec.role == "done")
+    never = measured & (marked == 0) & (case.spec.role == "done")
     if never.any():
         fix = "Write the mark at the last step, or leave out episodes that were cut off."
         text = (
@@ -660,10 +660,10 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             f"was cut off, or the mark lost."
         )
         yield Failure(never, text, measured={"set": 0}, fix=fix, kind="never")
-    early = known & (marked > 0) & (marked > tail)
+    early = measured & (marked > 0) & (marked > tail)
     if early.any():
         yield _merged_episodes(rows, case, early)
-    long = known & (marked == tail) & (tail > int(case.options["tail"]))
+    long = measured & (marked == tail) & (tail > int(case.options["tail"]))
     if long.any():
         yield Failure(
             long,
@@ -755,20 +755,20 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a rate.
     """
     column = f"{time_field(case.schema)}:dims"
-    known = rows.measured("frames") & rows.measured(column)
-    if not known.any():
+    measured = rows.measured("frames") & rows.measured(column)
+    if not measured.any():
         return
     frames = rows["frames"]
     steps = rows[column][:, 0]
-    wrong = known & (frames != steps)
+    wrong = measured & (frames != steps)
     if wrong.any():
         yield _counts(wrong, frames, steps)
     fps = case.schema.episode.fps if case.schema.episode is not None else None
     if fps is None:
         return
-    known &= ~wrong & rows.measured("span")
-    drift = np.abs(np.where(known, rows["span"] * fps - (steps - 1), 0.0))
-    off = known & (drift > float(case.options["drift"]) + 1e-6)
+    measured &= ~wrong & rows.measured("span")
+    drift = np.abs(np.where(measured, rows["span"] * fps - (steps - 1), 0.0))
+    off = measured & (drift > float(case.options["drift"]) + 1e-6)
     if off.any():
         rate = float(np.median((frames[off] - 1) / np.maximum(rows["span"][off], 1e-9)))
         yield Failure(

@@ -132,8 +132,10 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
         lacks: text (samples), names joined by ", ".
         promised: how many fields each sample must have.
     """
-    other = "Choose the schema of these data (--schema), or draft one: datacheck init DATA."
-    again = "Export them again, name the field in the file with at:, or declare it optional: true."
+    schema_fix = "Choose the schema of these data (--schema), or draft one: datacheck init DATA."
+    export_fix = (
+        "Export them again, name the field in the file with at:, or declare it optional: true."
+    )
     sets = Texts.of(lacks.tolist())
     counts = np.bincount(sets.rows, minlength=len(sets.words))
     most = sorted(np.flatnonzero(counts).tolist(), key=lambda i: (-counts[i], sets.words[i]))
@@ -150,7 +152,9 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
             mask,
             f"{count_phrase(mask, 'lack')} {names}.",
             cause=Cause(why, "other-layout") if foreign else None,
-            fix=f"{other} Else: {again[0].lower()}{again[1:]}" if foreign else again,
+            fix=f"{schema_fix} Else: {export_fix[0].lower()}{export_fix[1:]}"
+            if foreign
+            else export_fix,
             kind=names,
             extra=tuple(fields),
         )
@@ -161,7 +165,7 @@ def _missing_sets(lacks: Array, promised: int) -> Iterator[Failure]:
             mask,
             f"{count_phrase(mask, 'lack')} fields in "
             f"{pluralize(len(more), 'further combination')}: {first_few(every)}.",
-            fix=again,
+            fix=export_fix,
             kind="more sets",
             extra=tuple(name for name in every if not name.startswith("attribute ")),
         )
@@ -173,7 +177,7 @@ def _attributes_of_none(lacks: list[str]) -> list[str]:
     return [
         name
         for name in lists[0]
-        if name.startswith(_ATTRIBUTE) and all(name in one for one in lists)
+        if name.startswith(_ATTRIBUTE) and all(name in names for names in lists)
     ]
 
 
@@ -189,7 +193,7 @@ def _renamed_fields(taken: Array) -> Iterator[Failure]:
             field, _, name = pair.partition("=")
             named.setdefault(field, {}).setdefault(name, []).append(text)
     for field, names in sorted(named.items()):
-        texts = {text for some in names.values() for text in some}
+        texts = {text for column_texts in names.values() for text in column_texts}
         mask = match_texts(taken, texts.__contains__)
         called = " or ".join(sorted(names))
         agreed = bool(mask.all()) and len(names) == 1
@@ -280,15 +284,15 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
-        gone = lack | empty if _is_minority(lack | empty, rows, case) else empty
-        if gone.any():
+        missing = lack | empty if _is_minority(lack | empty, rows, case) else empty
+        if missing.any():
             name = note.about["name"]
-            count = int(gone.sum())
+            count = int(missing.sum())
             have = len(rows) - int((lack | empty).sum())
             without = f" ({pluralize(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
             yield Failure(
-                gone,
-                f"{count_phrase(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} "
+                missing,
+                f"{count_phrase(missing, 'have')} no {name} beside {'it' if count == 1 else 'them'} "
                 f"({note.key}){without}; "
                 f"{pluralize(have, 'other')} of the split {'does' if have == 1 else 'do'}.",
                 measured={"lack": count, "of": len(rows)},
@@ -298,26 +302,28 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if "lacking" not in rows:
         return
     names = rows["lacking"]
-    alike: dict[bytes, list[str]] = {}  # fields that are missing from the same samples
+    fields_by_mask: dict[bytes, list[str]] = {}  # fields that are missing from the same samples
     lacked = {}
     for name in _optional(case.schema):
-        gone = match_texts(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
-        if _is_minority(gone, rows, case):
-            alike.setdefault(gone.tobytes(), []).append(name)
-            lacked[name] = gone
-    for fields in alike.values():
+        missing = match_texts(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
+        if _is_minority(missing, rows, case):
+            fields_by_mask.setdefault(missing.tobytes(), []).append(name)
+            lacked[name] = missing
+    for fields in fields_by_mask.values():
         yield _lacked(rows, case, fields, lacked[fields[0]])
 
 
-def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -> Failure:
+def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], lacking: Array) -> Failure:
     places = [(name, case.schema.stored[name].file) for name in fields]
-    said = first_few([f"{name} ({file})" if file is not None else name for name, file in places])
-    count = int(gone.sum())
+    field_texts = first_few(
+        [f"{name} ({file})" if file is not None else name for name, file in places]
+    )
+    count = int(lacking.sum())
     message = (
-        f"{count_phrase(gone, 'have')} no {said}; {pluralize(len(rows) - count, 'other')} of "
+        f"{count_phrase(lacking, 'have')} no {field_texts}; {pluralize(len(rows) - count, 'other')} of "
         f"the split do"
     )
-    files = _whole_files(rows, gone)
+    files = _whole_files(rows, lacking)
     if files:
         message += (
             f". In {pluralize(len(files), 'file')} no sample has "
@@ -325,7 +331,7 @@ def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -
         )
         message += first_few(files, _FILES_NAMED)
     return Failure(
-        gone,
+        lacking,
         f"{message}.",
         measured={"lack": count, "of": len(rows)},
         fix="Scan files of another table separately, or give all the same fields: loaders of "
@@ -337,11 +343,11 @@ def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], gone: Array) -
     )
 
 
-def _whole_files(rows: Rows, gone: Array) -> list[str]:
+def _whole_files(rows: Rows, lacking: Array) -> list[str]:
     """Return the files of several samples that all lack a field; [] if only some of a file do."""
-    of = rows.files.rows
-    every = np.bincount(of)
-    lack = np.bincount(of[gone], minlength=int(of.max()) + 1)
+    file_rows = rows.files.rows
+    every = np.bincount(file_rows)
+    lack = np.bincount(file_rows[lacking], minlength=int(file_rows.max()) + 1)
     hit = lack > 0
     whole = bool((every[hit] == lack[hit]).all() and (every[hit] > 1).all())
     return [rows.files.words[i] for i in np.flatnonzero(hit).tolist()] if whole else []
@@ -350,20 +356,20 @@ def _whole_files(rows: Rows, gone: Array) -> list[str]:
 _FILES_NAMED = 3
 
 
-def _is_minority(gone: Array, rows: Rows, case: RuleContext) -> bool:
+def _is_minority(lacking: Array, rows: Rows, case: RuleContext) -> bool:
     """Tell whether few samples lack a field, even if all unreadable ones lack it, too."""
     unread = int((rows.table.status == UNREADABLE).sum())
     return bool(
         0
-        < int(gone.sum()) + unread * bool(gone.any())
-        < float(case.options["most"]) * (len(gone) + unread)
+        < int(lacking.sum()) + unread * bool(lacking.any())
+        < float(case.options["most"]) * (len(lacking) + unread)
     )
 
 
 def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
     """Return bool (rows): those whose file is one of these."""
-    found = set(paths)
-    return np.array([word in found for word in rows.files.words], dtype=bool)[rows.files.rows]
+    path_set = set(paths)
+    return np.array([word in path_set for word in rows.files.words], dtype=bool)[rows.files.rows]
 
 
 @rule(
@@ -408,20 +414,20 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if "dtype" not in rows:
         return
     spec = case.spec
-    found = rows["dtype"]
-    text = match_texts(found, lambda name: name in {"text", "json"})
+    dtypes = rows["dtype"]
+    text = match_texts(dtypes, lambda name: name in {"text", "json"})
     if spec.is_text or spec.role is not None or spec.shape is not None or spec.dtype is not None:
         wrong = text != spec.is_text
         if wrong.any():
-            yield _of_kind(wrong, found, "text" if spec.is_text else "numbers")
+            yield _of_kind(wrong, dtypes, "text" if spec.is_text else "numbers")
         kind = _kind_of_text(spec)
-        other = text & (found != kind) & (kind != "")
+        other = text & (dtypes != kind) & (kind != "")
         if other.any():
-            yield _of_kind(other, found, "messages" if kind == "json" else "text")
+            yield _of_kind(other, dtypes, "messages" if kind == "json" else "text")
     if spec.shape is not None and not spec.is_text:
         yield from _of_shape(rows, case, text)
     if spec.dtype is not None and spec.dtype not in {"text", "json"}:
-        yield from _of_dtype(found, spec.dtype, text)
+        yield from _of_dtype(dtypes, spec.dtype, text)
 
 
 def _kind_of_text(spec: FieldSpec) -> str:
@@ -431,8 +437,8 @@ def _kind_of_text(spec: FieldSpec) -> str:
     return "json" if spec.role == "chat" and spec.dtype is None else ""
 
 
-def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
-    kinds = sorted(set(found[wrong]))
+def _of_kind(wrong: Array, dtypes: Array, declared: str) -> Failure:
+    kinds = sorted(set(dtypes[wrong]))
     return Failure(
         wrong,
         f"{count_phrase(wrong, 'hold')} {first_few(kinds)} where {declared} "
@@ -472,14 +478,14 @@ def _of_shape(rows: Rows, case: RuleContext, text: Array) -> Iterator[Failure]:
         )
 
 
-def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
+def _of_dtype(dtypes: Array, declared: str, text: Array) -> Iterator[Failure]:
     wanted = np.dtype(declared)
-    alike = {"i": "iu", "u": "iu"}.get(wanted.kind, wanted.kind)
-    kinds = {name: np.dtype(name).kind for name in sorted(set(found[~text]))}
+    compatible = {"i": "iu", "u": "iu"}.get(wanted.kind, wanted.kind)
+    kinds = {name: np.dtype(name).kind for name in sorted(set(dtypes[~text]))}
     for name, kind in kinds.items():
         if name != declared:
-            mask = found == name
-            same = kind in alike
+            mask = dtypes == name
+            same = kind in compatible
             yield Failure(
                 mask,
                 f"{count_phrase(mask, 'are')} {name}; {declared} is declared.",
@@ -553,16 +559,18 @@ def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         low = np.where(known, sizes, np.iinfo(np.int64).max).min(axis=0)
         wrong = (known.sum(axis=0) > 1) & (low != high)
         if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            most = int(np.argmax(np.bincount(sizes[known[:, first], first])))
-            odd = [j for j in range(len(places)) if known[j, first] and sizes[j, first] != most]
-            said = [f"{sizes[j, first]:,} in {places[j][0]}" for j in odd]
-            fields = [places[j][0] for j in odd]
+            first_row = int(np.flatnonzero(wrong)[0])
+            most = int(np.argmax(np.bincount(sizes[known[:, first_row], first_row])))
+            deviating = [
+                j for j in range(len(places)) if known[j, first_row] and sizes[j, first_row] != most
+            ]
+            phrases = [f"{sizes[j, first_row]:,} in {places[j][0]}" for j in deviating]
+            fields = [places[j][0] for j in deviating]
             yield Failure(
                 wrong,
                 f"{axis} is not one size within {pluralize(int(wrong.sum()))}; in the first it is "
-                f"{first_few(said, 4)} and {most:,} elsewhere.",
-                measured={"axis": axis, "first": said, "elsewhere": most},
+                f"{first_few(phrases, 4)} and {most:,} elsewhere.",
+                measured={"axis": axis, "first": phrases, "elsewhere": most},
                 kind=axis,
                 fix="Align the fields at their source; never cut the longer one.",
                 extra=tuple(fields),
@@ -628,9 +636,11 @@ def windows(column: Column, spec: FieldSpec) -> Columns:
 
 def _quaternions(schema: Schema, name: str) -> list[tuple[str, int]]:
     parts = schema.parts(name)
-    found = [(part, start) for part, (start, stop) in parts.items() if stop - start == _FOUR]
+    four_wide = [(part, start) for part, (start, stop) in parts.items() if stop - start == _FOUR]
     return [
-        (part, start) for part, start in found if schema.spec(f"{name}.{part}").role == "quaternion"
+        (part, start)
+        for part, start in four_wide
+        if schema.spec(f"{name}.{part}").role == "quaternion"
     ]
 
 
@@ -682,7 +692,7 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "unit" not in rows:
         return
-    known = rows.measured("unit")
+    measured = rows.measured("unit")
     shares = rows["unit"]
     share = float(case.options["share"])
     few = float(case.options["few"])
@@ -690,7 +700,7 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if start >= shares.shape[1]:
             continue
         elsewhere = np.argmax(shares, axis=1)
-        bad = known & (shares[:, start] < few) & (shares.max(axis=1) >= share)
+        bad = measured & (shares[:, start] < few) & (shares.max(axis=1) >= share)
         for place in sorted(set(elsewhere[bad])):
             mask = bad & (elsewhere == place)
             order = _order(case.spec, part, int(place))
@@ -725,9 +735,9 @@ def _order(spec: FieldSpec, part: str, place: int) -> str:
         name: stop - start for name, (start, stop) in parse_columns(spec.columns or "").items()
     }
     rest = [name for name in parts if name != part]
-    for at in range(len(rest) + 1):
-        if sum(parts[name] for name in rest[:at]) == place:
-            order = [*rest[:at], part, *rest[at:]]
+    for index in range(len(rest) + 1):
+        if sum(parts[name] for name in rest[:index]) == place:
+            order = [*rest[:index], part, *rest[index:]]
             return " ".join(f"{name}:{parts[name]}" if parts[name] > 1 else name for name in order)
     return ""
 
@@ -747,7 +757,7 @@ def makeup(block: Block, schema: Schema) -> Columns:
     Left out: fields that are optional, text, masks, lie in a file of their own or are not listed,
     and sizes of images.
     """
-    said = []
+    parts = []
     for name, column in sorted(block.fields.items()):
         spec = schema.fields.get(name)
         if (
@@ -759,10 +769,10 @@ def makeup(block: Block, schema: Schema) -> Columns:
         ):
             continue
         sizes = "" if column.kind != "array" or spec.role in _SIZED else _shape_text(column)
-        said.append(
+        parts.append(
             f"{name} {_KINDS.get(column.values.dtype.kind, '') if column.kind == 'array' else column.kind}{sizes}"
         )
-    return {"makeup": ["; ".join(said)[:_LONGEST]] * len(block)}
+    return {"makeup": ["; ".join(parts)[:_LONGEST]] * len(block)}
 
 
 _SIZED = frozenset({"image", "depth", "mask", "video"})
@@ -823,11 +833,11 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac issue 142: 8 and 6.
     """
     del case
-    known = rows.measured(":makeup")
-    if not known.any() or len(unique_texts(rows[":makeup"])) < 2:
+    measured = rows.measured(":makeup")
+    if not measured.any() or len(unique_texts(rows[":makeup"])) < 2:
         return
     makeups = _untyped(rows)
-    counts = Counter(makeups[known])
+    counts = Counter(makeups[measured])
     if len(counts) < 2:
         return
     usual = min(counts, key=lambda text: (-counts[text], text))
@@ -835,24 +845,25 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     number = {text: i for i, text in enumerate(sets.words)}
     others = sorted(counts.keys() - {usual}, key=lambda text: (-counts[text], text))
     for text in sorted(others[:_TOLD]):
-        mask = known & (sets.rows == number[text])
+        mask = measured & (sets.rows == number[text])
         mine, most = (
             dict(part.split(" ", 1) for part in t.split("; ") if " " in part) for t in (text, usual)
         )
-        odd = [name for name in sorted({*mine, *most}) if mine.get(name) != most.get(name)]
-        said = [
-            f"{n}: {mine.get(n, 'missing')} ({most.get(n, 'missing')} in the others)" for n in odd
+        differing = [name for name in sorted({*mine, *most}) if mine.get(name) != most.get(name)]
+        phrases = [
+            f"{n}: {mine.get(n, 'missing')} ({most.get(n, 'missing')} in the others)"
+            for n in differing
         ]
         yield Failure(
             mask,
             f"{count_phrase(mask, 'have')} another make-up than the other {counts[usual]:,}: "
-            f"{first_few(said)}.",
-            measured={"fields": odd[:10]},
-            kind=", ".join(odd[:3]),
+            f"{first_few(phrases)}.",
+            measured={"fields": differing[:10]},
+            kind=", ".join(differing[:3]),
             fix=_SAME,
         )
     if more := others[_TOLD:]:
-        mask = known & np.isin(sets.rows, [number[text] for text in more])
+        mask = measured & np.isin(sets.rows, [number[text] for text in more])
         yield Failure(
             mask,
             f"{count_phrase(mask, 'differ')} from the other {counts[usual]:,} in "
@@ -906,11 +917,11 @@ def ids(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or dtype.kind not in "iu" or dtype.itemsize > 2:
         return {}
     low = int(np.iinfo(dtype).min)
-    found = [
+    counts = [
         len(np.flatnonzero(np.bincount(column[i].reshape(-1).astype(np.int64) - low)))
         for i in range(len(column))
     ]
-    return {"ids": np.array(found, dtype=np.int64)}
+    return {"ids": np.array(counts, dtype=np.int64)}
 
 
 @rule(
@@ -955,14 +966,14 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         ScanNet++ vertices: segment ids above 2^24 in the float32 columns of a preprocessed scene.
     """
-    known = rows.measured("min", "dtype")
-    if not known.any():
+    measured = rows.measured("min", "dtype")
+    if not measured.any():
         return
     low = rows["min"].min(axis=1)
     high = rows["max"].max(axis=1)
     marks = (*case.spec.ignore, *case.spec.sentinels)
-    for dtype in sorted(set(rows["dtype"][known])):
-        mine = known & (rows["dtype"] == dtype)
+    for dtype in sorted(set(rows["dtype"][measured])):
+        mine = measured & (rows["dtype"] == dtype)
         if dtype in _EXACT and case.spec.role != "segment":  # DC412 judges segments
             bad = mine & (np.maximum(np.abs(low), np.abs(high)) > _EXACT[dtype])
             yield from _does_not_fit(

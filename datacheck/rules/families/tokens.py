@@ -101,13 +101,13 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
-        first = rows.table.reasons[int(rows.index[mask][0])].partition(" ")[2]
-        sentences = first.startswith("sentence ")
+        first_reason = rows.table.reasons[int(rows.index[mask][0])].partition(" ")[2]
+        sentences = first_reason.startswith("sentence ")
         yield Failure(
             mask,
             f"{pluralize(int(mask.sum()), 'sentence' if sentences else 'line')} cannot be read; "
-            f"the first: {first}.",
-            measured={"first": first},
+            f"the first: {first_reason}.",
+            measured={"first": first_reason},
             fix="Repair or remove the sentences."
             if sentences
             else "Repair or remove the lines: datacheck fix DC701 writes such a copy.",
@@ -169,7 +169,7 @@ def turns(block: Block, schema: Schema) -> Columns:
     """
     spec = schema.tokenizer or TokenizerSpec()
     preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name, field in chats_of(schema):
         column = block.fields.get(name)
         if preferred and not any(name in pair for pair in preferred):
@@ -185,13 +185,13 @@ def turns(block: Block, schema: Schema) -> Columns:
                 parse = chats_in(column) if column.kind == "json" else [[]] * len(block)
                 pairs = [_before(messages, speaker, start, around) for messages in parse]
                 answers, before = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-            found[f"{name}:answers"], found[f"{name}:prompt_bytes"] = answers, before
+            columns[f"{name}:answers"], columns[f"{name}:prompt_bytes"] = answers, before
     for name, _ in schema.of_role("text"):
         column = block.fields.get(name)
         if column is not None and column.kind == "text":
-            found[f"{name}:answers"] = (~blank(column)).astype(np.int64)
-            found[f"{name}:prompt_bytes"] = np.zeros(len(block), np.int64)
-    return found
+            columns[f"{name}:answers"] = (~blank(column)).astype(np.int64)
+            columns[f"{name}:prompt_bytes"] = np.zeros(len(block), np.int64)
+    return columns
 
 
 def _markers(spec: TokenizerSpec) -> bytes:
@@ -242,8 +242,8 @@ def _before(
         if role_of(message) in {speaker, CALLER}:
             answers += 1
             if first == UNKNOWN_LENGTH:
-                said = content_of(message)
-                first = total if isinstance(said, str) and said[:1].strip() else first
+                content = content_of(message)
+                first = total if isinstance(content, str) and content[:1].strip() else first
         if first == UNKNOWN_LENGTH:  # bytes after the first answer are not needed
             total += len(orjson.dumps(message)) + around
     return answers, first
@@ -295,23 +295,23 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
         stat: f":{case.name}:{stat}"
         for stat in ("answers", "prompt_bytes", "trained", "marker", "refused", "why")
     }
-    known = rows.measured(column["answers"])
-    if not known.any():
+    measured = rows.measured(column["answers"])
+    if not measured.any():
         return
     least = case.spec.min_trained_tokens or 1
     spec = case.schema.tokenizer or TokenizerSpec()
-    mute = known & (rows[column["answers"]] == 0)
+    mute = measured & (rows[column["answers"]] == 0)
     if mute.any():
         words = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
         yield _untrained(mute, f"{count_phrase(mute, 'have')} no {words}", "mute", spec)
-    counted_ = known & rows.measured(column["trained"]) & ~mute
+    counted_ = measured & rows.measured(column["trained"]) & ~mute
     few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
     if few.any():
         yield from _causes(rows, few, column, spec)
     fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (
         spec.max_length or UNKNOWN_LENGTH
     )
-    open_ = known & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
+    open_ = measured & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
     if open_.any():
         why = (
             sorted(set(rows[column["why"]][open_]))
@@ -427,35 +427,39 @@ def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         )
         yield Skip(np.ones(len(rows), bool), first_few(why))
         return
-    known = rows.measured(column["tokens"]) if case.spec.role == "chat" else rows.measured("dims")
-    if most is None or not known.any():
+    measured = (
+        rows.measured(column["tokens"]) if case.spec.role == "chat" else rows.measured("dims")
+    )
+    if most is None or not measured.any():
         return
     length = rows[column["tokens"]] if case.spec.role == "chat" else rows["dims"][:, -1]
-    long = known & (length > most)
-    if long.sum() > float(case.options["samples"]) * known.sum():
-        text = f"{count_phrase(long, 'are')} longer than {most:,} tokens, of {int(known.sum()):,}"
+    long = measured & (length > most)
+    if long.sum() > float(case.options["samples"]) * measured.sum():
+        text = (
+            f"{count_phrase(long, 'are')} longer than {most:,} tokens, of {int(measured.sum()):,}"
+        )
         yield _cut(
             long, f"{text}; the longest has {int(length[long].max()):,}.", "samples", most, length
         )
     if case.spec.role == "chat":
-        yield from _lost(rows, known, case, most)
+        yield from _lost(rows, measured, case, most)
 
 
-def _lost(rows: Rows, known: Array, case: RuleContext, most: int) -> Iterator[Failure]:
+def _lost(rows: Rows, measured: Array, case: RuleContext, most: int) -> Iterator[Failure]:
     """Yield the chats that lose supervised tokens, or the end marker of their last answer."""
     cut, trained_, closed = (rows[f":{case.name}:{stat}"] for stat in ("cut", "trained", "closed"))
-    lost = int(cut[known].sum())
-    every = lost + int(trained_[known].sum())
+    lost = int(cut[measured].sum())
+    every = lost + int(trained_[measured].sum())
     if lost > float(case.options["tokens"]) * every:
         text = (
             f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) lie behind token "
             f"{most:,}."
         )
-        yield _cut(known & (cut > 0), text, "tokens", most, cut)
-    open_ = known & ~closed.astype(bool)
-    if open_.sum() > float(case.options["open"]) * known.sum():
+        yield _cut(measured & (cut > 0), text, "tokens", most, cut)
+    open_ = measured & ~closed.astype(bool)
+    if open_.sum() > float(case.options["open"]) * measured.sum():
         text = (
-            f"{pluralize(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: "
+            f"{pluralize(int(open_.sum()))} of {int(measured.sum()):,} end without the end marker: "
             f"it is not supervised."
         )
         yield _cut(open_, text, "open", most, cut)
@@ -527,8 +531,8 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     for name, spec in case.schema.of_role("tokens"):
         yield from _ids(rows, name, spec, vocab)
-    known = rows.measured("vocabulary")
-    sizes = rows["vocabulary"][known] if known.any() else np.zeros(0, np.int64)
+    measured = rows.measured("vocabulary")
+    sizes = rows["vocabulary"][measured] if measured.any() else np.zeros(0, np.int64)
     if len(sizes) and sizes.max() > vocab:
         yield Failure(
             np.zeros(len(rows), bool),
@@ -542,14 +546,14 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 
 def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure]:
-    known = rows.measured(f"{name}:min", f"{name}:max")
-    if not known.any():
+    measured = rows.measured(f"{name}:min", f"{name}:max")
+    if not measured.any():
         return
     fix = "Tokenise again with the tokenizer of the model."
     low = rows[f"{name}:min"].min(axis=1)
     high = rows[f"{name}:max"].max(axis=1)
-    below = known & (low < 0) & ~np.isin(low, spec.ignore)
-    above = known & (high >= vocab)
+    below = measured & (low < 0) & ~np.isin(low, spec.ignore)
+    above = measured & (high >= vocab)
     if above.any():
         text = (
             f"{count_phrase(above, 'hold')} ids up to {int(high[above].max()):,}; allowed are 0 "
@@ -565,12 +569,12 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
         )
         yield Failure(below, text, expected={"vocab": vocab}, fix=fix, kind="below", extra=(name,))
     words = rows[f"{name}:dtype"]
-    for word in sorted(set(words[known])):
+    for word in sorted(set(words[measured])):
         dtype = np.dtype(word)
         if dtype.kind in "iu" and np.iinfo(dtype).max < vocab - 1:
             most = f"{np.iinfo(dtype).max:,}"
             yield Failure(
-                known & (words == word),
+                measured & (words == word),
                 f"{word} holds ids up to {most}, the vocabulary has {vocab:,}: larger ones wrapped "
                 f"around.",
                 expected={"vocab": vocab},
@@ -598,8 +602,8 @@ def _labelled(block: Block, schema: Schema) -> Iterator[tuple[str, Array, Array,
 
 def _supervised(labels: Array, spec: FieldSpec) -> Array:
     ignored = spec.ignore or _IGNORED
-    known: Array = ~np.isin(labels, ignored) if len(ignored) > 1 else labels != ignored[0]
-    return known
+    supervised: Array = ~np.isin(labels, ignored) if len(ignored) > 1 else labels != ignored[0]
+    return supervised
 
 
 @measure("agreement", per="sample", uses=("fields.label_of", "fields.ignore", "fields.role"))
@@ -609,35 +613,39 @@ def agreement(block: Block, schema: Schema) -> Columns:
     They are counts for lags 0, 1 and 2. ``<field>:tail``: the id that the tokens end in at least
     twice (-1: none); ``<field>:tail_trained``: how many of that last run are supervised.
     """
-    found: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for name, ids, labels, lengths in _labelled(block, schema):
         taught = _supervised(labels, schema.fields[name])
         within = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        left = np.repeat(lengths, lengths) - within
+        remaining = np.repeat(lengths, lengths) - within
         agree = np.zeros((_LAGS, len(lengths)), np.int64)
         compared = np.zeros((_LAGS, len(lengths)), np.int64)
         for lag in range(_LAGS):
-            here = taught & (left > lag)
+            comparable = taught & (remaining > lag)
             ahead = np.concatenate([ids[lag:], ids[:lag]]) if len(ids) > lag else ids
-            compared[lag] = reduced(np.add, here, lengths)
-            agree[lag] = reduced(np.add, here & (labels == ahead), lengths)
-        found[f"{name}:agree"], found[f"{name}:compared"] = agree.T, compared.T
-        found |= {f"{name}:{stat}": values for stat, values in _tails(ids, taught, lengths).items()}
-    return found
+            compared[lag] = reduced(np.add, comparable, lengths)
+            agree[lag] = reduced(np.add, comparable & (labels == ahead), lengths)
+        columns[f"{name}:agree"], columns[f"{name}:compared"] = agree.T, compared.T
+        columns |= {
+            f"{name}:{stat}": values for stat, values in _tails(ids, taught, lengths).items()
+        }
+    return columns
 
 
 def _tails(ids: Array, taught: Array, lengths: Array) -> dict[str, Array]:
     """Return the id of each sample's last run of equal ids, and the run's supervised count."""
     stops = np.cumsum(lengths)
     filled = lengths > 0
-    last = np.zeros(len(lengths), np.int64)
-    last[filled] = ids[stops[filled] - 1].astype(np.int64)
-    odd = ids != np.repeat(last, lengths).astype(ids.dtype)
+    last_ids = np.zeros(len(lengths), np.int64)
+    last_ids[filled] = ids[stops[filled] - 1].astype(np.int64)
+    differs = ids != np.repeat(last_ids, lengths).astype(ids.dtype)
     within = np.arange(len(ids)) - np.repeat(stops - lengths, lengths)
-    begin = reduced(np.maximum, np.where(odd, within + 1, 0), lengths)  # after the last other id
+    begin = reduced(
+        np.maximum, np.where(differs, within + 1, 0), lengths
+    )  # after the last other id
     run = taught & (within >= np.repeat(begin, lengths))
     return {
-        "tail": np.where(filled & (lengths - begin > 1), last, -1),
+        "tail": np.where(filled & (lengths - begin > 1), last_ids, -1),
         "tail_trained": reduced(np.add, run, lengths),
     }
 
@@ -684,27 +692,31 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         minimind's PretrainDataset holds labels unshifted and its DPODataset shifted, in one file.
     """
     column = {stat: f":{case.name}:{stat}" for stat in ("agree", "compared")}
-    known = rows.measured(*column.values())
-    if not known.any():
+    measured = rows.measured(*column.values())
+    if not measured.any():
         return
     compared = rows[column["compared"]]
     share = np.where(compared > 0, rows[column["agree"]] / np.maximum(compared, 1), 0.0)
     declared = case.spec.shift or 0
-    judged = known & (compared[:, declared] >= _FEW)
+    judged = measured & (compared[:, declared] >= _FEW)
     wrong = judged & (share[:, declared] < float(case.options["agreement"]))
-    left = wrong.copy()
+    unexplained = wrong.copy()
     for lag in (lag for lag in range(_LAGS) if lag != declared):
-        here = left & (share[:, lag] >= float(case.options["other"])) & (compared[:, lag] >= _FEW)
-        left &= ~here
-        if here.any():
-            yield _shifted(here, share, lag, declared)
-    left &= share[:, declared] < float(case.options["other"])
-    if left.any():
-        yield _shifted(left, share, None, declared)
+        shifted = (
+            unexplained
+            & (share[:, lag] >= float(case.options["other"]))
+            & (compared[:, lag] >= _FEW)
+        )
+        unexplained &= ~shifted
+        if shifted.any():
+            yield _shifted(shifted, share, lag, declared)
+    unexplained &= share[:, declared] < float(case.options["other"])
+    if unexplained.any():
+        yield _shifted(unexplained, share, None, declared)
 
 
 def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failure:
-    at = float(np.median(share[mask, declared]))
+    declared_share = float(np.median(share[mask, declared]))
     other = (
         "nor at another lag"
         if lag is None
@@ -716,7 +728,7 @@ def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failu
         else Cause(_WORDS[lag], f"lag {lag}")
     )
     text = (
-        f"the labels of {pluralize(int(mask.sum()))} agree with their tokens to {at:.1%} at the "
+        f"the labels of {pluralize(int(mask.sum()))} agree with their tokens to {declared_share:.1%} at the "
         f"declared lag {declared}"
     )
     return Failure(
@@ -782,16 +794,16 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         yield from _unclosed(rows, case)
         return
     names = f":{case.name}:tail", f":{case.name}:tail_trained"
-    known = rows.measured(*names)
-    if not known.any():
+    measured = rows.measured(*names)
+    if not measured.any():
         return
     tail, taught = (rows[name] for name in names)
-    pad, guessed = _pad(rows, tail[known], int(case.options["pad"]))
-    bad = known & (tail == pad) & (taught > 1) if pad >= 0 else known & False
+    pad, guessed = _pad(rows, tail[measured], int(case.options["pad"]))
+    bad = measured & (tail == pad) & (taught > 1) if pad >= 0 else measured & False
     if bad.any():
         most = int(taught[bad].max())
-        said = f"id {pad}, which {'most samples end in' if guessed else 'is the padding'}"
-        text = f"{count_phrase(bad, 'have')} labels on padding ({said}), up to {most:,}."
+        reason = f"id {pad}, which {'most samples end in' if guessed else 'is the padding'}"
+        text = f"{count_phrase(bad, 'have')} labels on padding ({reason}), up to {most:,}."
         yield _padded(bad, text, taught, guessed=guessed)
 
 
@@ -799,9 +811,9 @@ def _pad(rows: Rows, tails: Array, given: int) -> tuple[int, bool]:
     """Return the padding id (-1: unknown), and whether it is a guess from the samples' ends."""
     if given >= 0:
         return given, False
-    told = rows[":pad"][rows.measured(":pad")] if ":pad" in rows else np.zeros(0, np.int64)
-    if len(told) and told.max() >= 0:
-        return int(told.max()), False
+    pads = rows[":pad"][rows.measured(":pad")] if ":pad" in rows else np.zeros(0, np.int64)
+    if len(pads) and pads.max() >= 0:
+        return int(pads.max()), False
     ids, counts = np.unique(tails[tails >= 0], return_counts=True)
     usual = len(ids) > 0 and 2 * counts.max() > len(tails) >= _FEW
     return (int(ids[counts.argmax()]) if usual else -1), True
@@ -809,12 +821,12 @@ def _pad(rows: Rows, tails: Array, given: int) -> tuple[int, bool]:
 
 def _unclosed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "closed", "trained")}
-    known = rows.measured(*column.values())
+    measured = rows.measured(*column.values())
     most = case.schema.tokenizer.max_length if case.schema.tokenizer is not None else None
-    if most is None or not known.any():
+    if most is None or not measured.any():
         return
     room = most - rows[column["tokens"]]
-    bad = known & ~rows[column["closed"]].astype(bool) & (room > 0)
+    bad = measured & ~rows[column["closed"]].astype(bool) & (room > 0)
     if bad.any():
         text = f"the last answer of {pluralize(int(bad.sum()))} lacks the end marker: "
         yield _padded(

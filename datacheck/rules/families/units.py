@@ -54,8 +54,8 @@ class _Check:
     def outside(self) -> Array:
         low = -math.inf if self.range.low is None else self.range.low
         high = math.inf if self.range.high is None else self.range.high
-        found: Array = self.known & ((self.values < low) | (self.values > high))
-        return found
+        mask: Array = self.known & ((self.values < low) | (self.values > high))
+        return mask
 
     def middle(self, good: Array) -> float:
         """Return a typical allowed value.
@@ -73,28 +73,28 @@ class _Check:
 def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
     spec = case.spec
     skeleton = skeleton_of(case.spec)
-    found = []
+    checks = []
     if skeleton is not None and "bone" in rows:
         typical = skeleton.median / factor(spec.unit or "m")
         allowed = spec.size or Range(low=typical / 2, high=typical * 2)
-        found.append(
+        checks.append(
             _Check("median bone", rows["bone"], rows.measured("bone") & (rows["bone"] > 0), allowed)
         )
     if "box" not in rows:
-        return found
-    known = rows.measured("box")
+        return checks
+    measured = rows.measured("box")
     box = rows["box"]
     if spec.size is not None and skeleton is None:
         label, size = (
             ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
         )
-        found.append(
-            _Check(label, size, known & (size > 0), spec.size, "zero" if "norm" in rows else "")
+        checks.append(
+            _Check(label, size, measured & (size > 0), spec.size, "zero" if "norm" in rows else "")
         )
     if spec.distance is not None and spec.near:
         column = f":{case.name}:near"
         if column in rows:
-            found.append(
+            checks.append(
                 _Check(
                     f"distance from {spec.near}",
                     rows[column],
@@ -107,8 +107,8 @@ def _checks(rows: Rows, case: RuleContext) -> list[_Check]:
         away, label = (
             (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
         )
-        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance, "zero"))
-    return found
+        checks.append(_Check(label, away, measured & ~_centred(rows, box), spec.distance, "zero"))
+    return checks
 
 
 def _centre(rows: Rows, spec: FieldSpec) -> tuple[Array, str]:
@@ -120,19 +120,19 @@ def _centre(rows: Rows, spec: FieldSpec) -> tuple[Array, str]:
 def _centred(rows: Rows, box: Array) -> Array:
     centres = np.stack([rows[name] for name in ("first", "centroid", "middle")])
     away = np.sqrt((centres**2).sum(axis=2)).min(axis=0)
-    found: Array = ((away <= _CENTRED * box) & (box > 0)) | (away == 0)
-    return found
+    centred: Array = ((away <= _CENTRED * box) & (box > 0)) | (away == 0)
+    return centred
 
 
 def _factors(unit: str) -> list[tuple[float, str, str]]:
     """Return (factor, kind, words) of the possible corrections: other units, double conversion."""
     own = LENGTH.get(unit, 1.0)
-    known = [(LENGTH[name] / own, name, f"probably {name}") for name in LENGTH if name != unit]
-    taken = [f for f, _, _ in known]
-    for f, name, _ in tuple(known):
+    factors = [(LENGTH[name] / own, name, f"probably {name}") for name in LENGTH if name != unit]
+    taken = [f for f, _, _ in factors]
+    for f, name, _ in tuple(factors):
         if not any(math.isclose(1 / f, t, rel_tol=1e-9) for t in taken):
-            known.append((1 / f, f"twice-{name}", f"probably converted from {name} twice"))
-    return known
+            factors.append((1 / f, f"twice-{name}", f"probably converted from {name} twice"))
+    return factors
 
 
 def _changes(
@@ -212,13 +212,13 @@ def _explained(
         for c in checks
         if not c.origin or (c.origin == "near") == placed.near
     }
-    known = np.logical_or.reduce([c.known for c in checks])
+    measured = np.logical_or.reduce([c.known for c in checks])
     return explain(
         _changes(rows, case, placed, checks),
         placed.looks(),
         ranges,
         bad,
-        ~bad & known,
+        ~bad & measured,
         rows.groups,
         share,
     )
@@ -354,14 +354,14 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     if "p99" not in rows:
         return
-    known = rows.measured("p99")
+    measured = rows.measured("p99")
     p99 = rows["p99"]
     most = float(case.options["turn"])
     if case.spec.unit == "deg":
-        if known.any() and 0 < float(p99[known].max()) < most:
-            yield _small_degrees(known, float(p99[known].max()))
+        if measured.any() and 0 < float(p99[measured].max()) < most:
+            yield _small_degrees(measured, float(p99[measured].max()))
         return
-    bad = known & (p99 > most)
+    bad = measured & (p99 > most)
     if bad.any():
         mended = p99 * ANGLE["deg"]
         change = CandidateCause(
@@ -369,13 +369,13 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             "probably degrees",
             ANGLE["deg"],
             {"p99": logarithms(mended)},
-            known & (mended <= most),
+            measured & (mended <= most),
             common=True,
         )
         # From one radian to a turn. No blur, because angles have no third unit.
         usual = NormalRange(math.log(most) / 2, math.log(most) / 2, 0.0)
         cause = explain(
-            [change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups
+            [change], {"p99": logarithms(p99)}, {"p99": usual}, bad, measured & ~bad, rows.groups
         )
         middle = float(np.median(p99[bad]))
         yield Failure(
@@ -395,10 +395,10 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-def _small_degrees(known: Array, most: float) -> Failure:
+def _small_degrees(measured: Array, most: float) -> Failure:
     return Failure(
-        known & True,
-        f"no angle is above {format_number(most, 'deg')} in {pluralize(int(known.sum()))}: "
+        measured & True,
+        f"no angle is above {format_number(most, 'deg')} in {pluralize(int(measured.sum()))}: "
         f"probably radians where degrees are "
         "declared.",
         severity=Severity.WARNING,
@@ -478,17 +478,17 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     every = _sizes(rows, case.spec)
     if not every:
         return
-    label, sizes, known = every[0]
-    split = _widest_gap(np.sort(sizes[known], kind="stable"), case)
+    label, sizes, measured = every[0]
+    split = _widest_gap(np.sort(sizes[measured], kind="stable"), case)
     if split is None:
         return
-    low = known & (sizes <= split)
-    high = known & (sizes > split)
-    apart = float(np.median(sizes[high]) / np.median(sizes[low]))
+    low = measured & (sizes <= split)
+    high = measured & (sizes > split)
+    ratio = float(np.median(sizes[high]) / np.median(sizes[low]))
     fitting = _between(np.log(sizes[low]), np.log(sizes[high]), case)
-    for _, values, there in every[1:]:  # another unit changes all quantities
-        if (low & there).any() and (high & there).any():
-            also = _between(np.log(values[low & there]), np.log(values[high & there]), case)
+    for _, values, present in every[1:]:  # another unit changes all quantities
+        if (low & present).any() and (high & present).any():
+            also = _between(np.log(values[low & present]), np.log(values[high & present]), case)
             fitting = [-abs(f) if -abs(f) in also else f for f in fitting if {f, -f} & set(also)]
     if fitting:
         few = low if low.sum() < high.sum() else high
@@ -500,10 +500,10 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         cause = _mix_of(fitting, few)
         yield Failure(
             few,
-            f"{label} falls into two heaps, {first_few(heaps)}: a factor {format_number(apart)}.",
+            f"{label} falls into two heaps, {first_few(heaps)}: a factor {format_number(ratio)}.",
             measured={
                 "stat": label,
-                "ratio": apart,
+                "ratio": ratio,
                 "low": int(low.sum()),
                 "high": int(high.sum()),
             },
@@ -532,13 +532,13 @@ def _between(low: Array, high: Array, case: RuleContext) -> list[float]:
     Notes:
         A factor that only the standard error of the medians allows is negative.
     """
-    apart = float(np.median(high) - np.median(low))
+    log_ratio = float(np.median(high) - np.median(low))
     large = low if len(low) >= len(high) else high  # the spread of few samples is unreliable
     error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
     near, widest = (math.log1p(float(case.options[name])) for name in ("near", "widest"))
     room = max(near, min(3 * error, widest))
     factors = [case.options["turn"]] if turns(case.spec) else case.options["factors"]
-    off = {float(factor): abs(apart - math.log(float(factor))) for factor in factors}
+    off = {float(factor): abs(log_ratio - math.log(float(factor))) for factor in factors}
     fits = sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
     return [factor if off[factor] <= near else -factor for factor in fits]
 
@@ -577,17 +577,17 @@ def depths(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    found = np.zeros(len(column))
+    medians = np.zeros(len(column))
     seen = np.zeros(len(column))
-    known = np.zeros((2, len(column)), bool)
+    present = np.zeros((2, len(column)), bool)
     marks = (*spec.ignore, *spec.sentinels)
     for i in range(len(column)):
         values = _stored(column[i], spec)
         valid = values[np.isfinite(values) & (values > 0) & ~np.isin(values, marks)]
-        known[:, i] = len(valid), len(values)
-        found[i] = float(np.median(valid)) if len(valid) else 0.0
+        present[:, i] = len(valid), len(values)
+        medians[i] = float(np.median(valid)) if len(valid) else 0.0
         seen[i] = len(valid) / max(1, len(values))
-    return {"depth": Measured(found, known[0]), "seen": Measured(seen, known[1])}
+    return {"depth": Measured(medians, present[0]), "seen": Measured(seen, present[1])}
 
 
 def _stored(image: Array, spec: FieldSpec) -> Array:
@@ -659,13 +659,13 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     scale = (1.0 if spec.scale is None else spec.scale) * factor(spec.unit or "m")
     metres = rows["depth"] * scale
-    known = rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None)
+    measured = rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None)
     low = float(case.options["near"])
     high = float(case.options["far"])
-    bad = known & ((metres < low) | (metres > high))
+    bad = measured & ((metres < low) | (metres > high))
     if bad.any():
-        yield _beyond(rows, scale, known & ~bad, bad, case)
-    yield from _depth_mismatch(rows, case, scale, known & ~bad)
+        yield _beyond(rows, scale, measured & ~bad, bad, case)
+    yield from _depth_mismatch(rows, case, scale, measured & ~bad)
     yield from _holes(rows, case)
 
 
@@ -691,7 +691,9 @@ def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: RuleContext
     )
 
 
-def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -> Iterator[Failure]:
+def _depth_mismatch(
+    rows: Rows, case: RuleContext, scale: float, measured: Array
+) -> Iterator[Failure]:
     """Yield maps whose depth differs from that of the field that they are near to."""
     spec = case.spec
     other = case.schema.spec(case.spec.near or "")
@@ -699,14 +701,16 @@ def _depth_mismatch(rows: Rows, case: RuleContext, scale: float, known: Array) -
     if not spec.near or spec.distance is None or column not in rows:
         return
     stored = rows["depth"]
-    there = np.abs(rows[column][:, 2]) * factor(other.unit or "m")
+    target_depth = np.abs(rows[column][:, 2]) * factor(other.unit or "m")
     ends = (-math.inf if spec.distance.low is None else spec.distance.low, spec.distance.high)
     low, high = (math.inf if end is None else end * factor(spec.unit or "m") for end in ends)
-    gap = np.abs(stored * scale - there)
-    bad = known & rows.measured(column) & (there > 0) & ((gap < low) | (gap > high))
+    gap = np.abs(stored * scale - target_depth)
+    bad = measured & rows.measured(column) & (target_depth > 0) & ((gap < low) | (gap > high))
     if bad.any():
-        usual = float(np.median(there[bad]))
-        cause = _scale_of(rows, case, scale, bad, known & ~bad, (there - high, there + high))
+        usual = float(np.median(target_depth[bad]))
+        cause = _scale_of(
+            rows, case, scale, bad, measured & ~bad, (target_depth - high, target_depth + high)
+        )
         yield Failure(
             bad,
             f"typical depth {format_number(float(np.median(stored[bad] * scale)), 'm')} (median of "
@@ -761,25 +765,25 @@ def _scale_of(
 ) -> Cause | None:
     """Return the common scale that explains the offenders."""
     stored = rows["depth"]
-    known = [
+    candidates = [
         (1 / count, f"1/{count:.5g}", f"probably {count:,.5g} units per metre") for count in _STORED
     ]
-    known += [
+    candidates += [
         (scale * by, "reciprocal", "probably a depth_scale of 0.1 that was taken upside down")
         for by in (0.01, 100.0)
     ]
     changes: list[CandidateCause] = []
-    for one, kind, words in known:
+    for candidate, kind, words in candidates:
         taken = [scale, *(scale * (change.factor or 0) for change in changes)]
-        if any(math.isclose(one, other, rel_tol=0.01) for other in taken):
+        if any(math.isclose(candidate, other, rel_tol=0.01) for other in taken):
             continue
-        metres = stored * one
+        metres = stored * candidate
         inside = (metres >= allowed[0]) & (metres <= allowed[1])
         changes.append(
             CandidateCause(
                 kind,
                 words,
-                one / scale,
+                candidate / scale,
                 {"depth": logarithms(metres)},
                 inside,
                 common=kind in {"1/1000", "1/1"},
@@ -809,11 +813,11 @@ def tick(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 1:
         return {}
-    found = np.zeros(len(column))
-    known = column.lengths > 2
-    for i in np.flatnonzero(known):
-        found[i] = float(np.median(np.diff(column[int(i)].astype(np.float64))))
-    return {"tick": Measured(found, known)}
+    ticks = np.zeros(len(column))
+    present = column.lengths > 2
+    for i in np.flatnonzero(present):
+        ticks[i] = float(np.median(np.diff(column[int(i)].astype(np.float64))))
+    return {"tick": Measured(ticks, present)}
 
 
 def _no_rate(schema: Schema) -> str:
@@ -870,18 +874,18 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     fps = case.schema.episode.fps
     own = TIME[case.spec.unit or "s"]
     step = rows["tick"]
-    known = rows.measured("tick") & (rows["tick"] > 0)
+    measured = rows.measured("tick") & (rows["tick"] > 0)
     ratio = step * own * fps
     wrong = [(f"{name}", TIME[name] / own) for name in TIME if TIME[name] != own]
-    told = [(f"probably {kind}", kind, by) for kind, by in wrong] + [
+    hypotheses = [(f"probably {kind}", kind, by) for kind, by in wrong] + [
         ("frame numbers, not times", "index", 1 / (own * fps))
     ]
-    left = known.copy()
-    for words, kind, by in told:
-        bad = left & (np.abs(ratio * by - 1) <= float(case.options["near"]))
+    unexplained = measured.copy()
+    for words, kind, by in hypotheses:
+        bad = unexplained & (np.abs(ratio * by - 1) <= float(case.options["near"]))
         bad &= np.abs(ratio - 1) > float(case.options["near"])
         if bad.any():
-            left &= ~bad
+            unexplained &= ~bad
             typical = float(np.median(step[bad]))
             yield Failure(
                 bad,
@@ -971,15 +975,15 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             factor(s.unit or "m") * (s.scale or 1.0) for s in map(case.schema.spec, (name, points))
         )
         size = rows[f"{points}:box"] * other
-        known = (
+        measured = (
             rows.measured(f":{name}:near", f"{points}:box")
             & (size > 0)
             & (rows[f":{name}:near"] > 0)
         )
-        ratio = rows[f":{name}:near"] * own / np.where(known, size, 1.0)
+        ratio = rows[f":{name}:near"] * own / np.where(measured, size, 1.0)
         least = float(case.options["least"])
         most = float(case.options["most"])
-        bad = known & ((ratio > most) | (ratio < least))
+        bad = measured & ((ratio > most) | (ratio < least))
         if bad.any():
             typical = float(np.median(ratio[bad]))
             yield Failure(
@@ -989,7 +993,9 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 f"allowed {least:g}..{most:g}.",
                 measured={"ratio": typical},
                 expected={"range": [least, most]},
-                cause=_unit_between(rows, ratio, bad, known & ~bad, (least, most), (name, points)),
+                cause=_unit_between(
+                    rows, ratio, bad, measured & ~bad, (least, most), (name, points)
+                ),
                 kind=name,
                 fix=f"Convert {name} or {points}; declare size or distance to see which.",
                 extra=(name, points),
@@ -1009,27 +1015,31 @@ def _unit_between(
     name = both[0]
     sizes = {field: rows[f"{field}:box"] for field in both if f"{field}:box" in rows}
 
-    def looks(by: float, of: str) -> dict[str, Array]:
-        found = {
-            f"size of {field}": logarithms(box * (by if field == of else 1.0))
+    def looks(by: float, changed_field: str) -> dict[str, Array]:
+        quantities = {
+            f"size of {field}": logarithms(box * (by if field == changed_field else 1.0))
             for field, box in sizes.items()
         }
-        return found | {"ratio": logarithms(ratio * (by if of == name else 1 / by))}
+        return quantities | {"ratio": logarithms(ratio * (by if changed_field == name else 1 / by))}
 
     changes = []
     for unit in ("mm", "cm", "in", "ft"):
-        for of in both:
+        for changed_field in both:
             for by, kind, words in (
-                (LENGTH[unit], unit, f"probably {of} in {unit}"),
-                (1 / LENGTH[unit], f"twice-{unit}", f"probably {of} converted from {unit} twice"),
+                (LENGTH[unit], unit, f"probably {changed_field} in {unit}"),
+                (
+                    1 / LENGTH[unit],
+                    f"twice-{unit}",
+                    f"probably {changed_field} converted from {unit} twice",
+                ),
             ):
-                mended = ratio * (by if of == name else 1 / by)
+                mended = ratio * (by if changed_field == name else 1 / by)
                 changes.append(
                     CandidateCause(
                         kind,
                         words,
                         None,
-                        looks(by, of),
+                        looks(by, changed_field),
                         (mended >= allowed[0]) & (mended <= allowed[1]),
                     )
                 )

@@ -91,11 +91,11 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
     return {"broken": broken, "signs": signs}
 
 
-def _of_chats(found: Array, chats: Messages) -> Array:
+def _of_chats(counts: Array, chats: Messages) -> Array:
     """Return the sums over the messages of each chat: int64 (chats, k)."""
-    if not found.any():  # the usual case
-        return np.zeros((len(chats), found.shape[1]), np.int64)
-    total = np.concatenate([np.zeros((1, found.shape[1]), np.int64), np.cumsum(found, axis=0)])
+    if not counts.any():  # the usual case
+        return np.zeros((len(chats), counts.shape[1]), np.int64)
+    total = np.concatenate([np.zeros((1, counts.shape[1]), np.int64), np.cumsum(counts, axis=0)])
     stops = np.cumsum(chats.counts)
     sums: Array = total[stops] - total[stops - chats.counts]
     return sums
@@ -124,15 +124,17 @@ def _controls(octets: Array, data: bytes, kind: str) -> Array:
     Tab, line feed, form feed and carriage return do not count.
     """
     if kind == "json":
-        some = b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
+        may_occur = (
+            b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
+        )
         return np.array(
-            [m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64
+            [m.start() for m in _CONTROL.finditer(data)] if may_occur else [], dtype=np.int64
         )
     places = np.flatnonzero(octets < 32) if octets.min(initial=32) < 32 else np.zeros(0, np.int64)
     if b"\x7f" in data:
         places = np.concatenate([places, np.flatnonzero(octets == 0x7F)])
-    found: Array = places[_RAW[octets[places]]]
-    return found
+    control_places: Array = places[_RAW[octets[places]]]
+    return control_places
 
 
 def _latin(octets: Array, data: bytes) -> Array:
@@ -143,21 +145,21 @@ def _latin(octets: Array, data: bytes) -> Array:
     begins = places(octets, data, 0xC2)
     begins = begins[: np.searchsorted(begins, len(octets) - 1)]
     following = octets[begins + 1]
-    found: Array = begins[(following < 0xA0) & (following != 0x85)]
-    return found
+    misread_places: Array = begins[(following < 0xA0) & (following != 0x85)]
+    return misread_places
 
 
 def _decomposed(octets: Array, data: bytes, stops: Array) -> Array:
     """Return how many combining accents each text has that is not in the normal form NFC."""
-    found = np.zeros(len(stops), np.int64)
+    counts = np.zeros(len(stops), np.int64)
     if b"\xcc" not in data and b"\xcd" not in data:
-        return found
+        return counts
     marks = _per_text(np.flatnonzero((octets == 0xCC) | (octets == 0xCD)), stops)
     for i in np.flatnonzero(marks).tolist():
         text = data[int(stops[i - 1]) if i else 0 : stops[i]].decode("utf-8", "replace")
         if not unicodedata.is_normalized("NFC", text):
-            found[i] = len(_MARKS.findall(text))
-    return found
+            counts[i] = len(_MARKS.findall(text))
+    return counts
 
 
 def _per_text(begins: Array, stops: Array) -> Array:
@@ -207,13 +209,13 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         C4 and FineWeb repair encodings with ftfy before anything else.
     """
-    known = rows.measured("broken", "signs")
-    if not known.any():
+    measured = rows.measured("broken", "signs")
+    if not measured.any():
         return
     broken = rows["broken"]
     signs = np.maximum(rows["signs"], 1)
     for number, kind in enumerate(_KINDS):
-        mask = known & (broken[:, number] > float(case.options["share"]) * signs)
+        mask = measured & (broken[:, number] > float(case.options["share"]) * signs)
         if mask.any():
             most = float((broken[:, number] / signs)[mask].max())
             yield Failure(
@@ -231,17 +233,18 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _other_script(rows: Rows, mask: Array) -> str:
     """Return a sentence about the main script of these texts, if it differs from the others'."""
-    known = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
-    if not (known & mask).any() or not (known & ~mask).any():
+    measured = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
+    if not (measured & mask).any() or not (measured & ~mask).any():
         return ""
-    here, others = (
-        int(np.bincount(rows["scripts"][known & some] >> BITS).argmax()) for some in (mask, ~mask)
+    own_script, other_script = (
+        int(np.bincount(rows["scripts"][measured & side] >> BITS).argmax())
+        for side in (mask, ~mask)
     )
     names = ["", *LETTERS.values()]
     return (
         ""
-        if here == others
-        else f" Most of their letters are {names[here]}, those of the others {names[others]}."
+        if own_script == other_script
+        else f" Most of their letters are {names[own_script]}, those of the others {names[other_script]}."
     )
 
 
@@ -267,10 +270,10 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
         return {}
     texts = column.said if isinstance(column, Messages) else column
     assert texts.lengths is not None
-    found = needle_counts(texts.values, joined_bytes(texts), np.cumsum(texts.lengths), _ENCODED)
-    found = _of_chats(found, column) if isinstance(column, Messages) else found
+    counts = needle_counts(texts.values, joined_bytes(texts), np.cumsum(texts.lengths), _ENCODED)
+    counts = _of_chats(counts, column) if isinstance(column, Messages) else counts
     # One number, because vectors of 21 took a third of the time of writing rows.
-    return {"markers": (found > 0) @ _BITS}
+    return {"markers": (counts > 0) @ _BITS}
 
 
 @rule(
@@ -313,11 +316,11 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Prompt injection by special tokens: transformers encodes them in content unless told otherwise.
     """
-    known = rows.measured("markers")
-    if not known.any():
+    measured = rows.measured("markers")
+    if not measured.any():
         return
     wanted = np.array([marker not in case.options["allowed"] for marker in MARKERS])
-    mask = known & ((rows["markers"] & (wanted @ _BITS)) > 0)
+    mask = measured & ((rows["markers"] & (wanted @ _BITS)) > 0)
     if mask.any():
         often = ((rows["markers"][mask][:, None] & (wanted * _BITS)) > 0).sum(axis=0)
         names = [MARKERS[i] for i in np.argsort(-often, kind="stable") if often[i]]
@@ -364,8 +367,8 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
     for i in np.flatnonzero(column.lengths >= _LEAST).tolist():
         text = column.objects[i]
         if column.kind == "json":
-            said = list(map(content_of, messages_of(text))) if spec.role == "chat" else [text]
-            text = "\n".join(part for part in said if isinstance(part, str))
+            contents = list(map(content_of, messages_of(text))) if spec.role == "chat" else [text]
+            text = "\n".join(part for part in contents if isinstance(part, str))
         values[:, i] = _repeated(text[:_MOST])
     present = column.lengths >= _LEAST
     return {"again": Measured(values[0], present), "most": Measured(values[1], present)}
@@ -386,8 +389,8 @@ def _repeated(text: str) -> tuple[float, float]:
     short = max(2, size // 5)
     _, counts = np.unique(_grams(plain, long), return_counts=True)
     _, often = np.unique(_grams(parts, short), return_counts=True)
-    again = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
-    return again, min(1.0, float(often.max() * short / len(parts)))  # overlapping
+    repeated_share = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
+    return repeated_share, min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 
 def _parts(text: str) -> tuple[Array, int]:
@@ -399,9 +402,11 @@ def _parts(text: str) -> tuple[Array, int]:
     if 12 * len(words) < len(text):  # Chinese, Japanese: no spaces between words
         letters = _NO_LETTERS.sub("", text)
         return np.frombuffer(letters.encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
-    known: dict[str, int] = {}
+    word_numbers: dict[str, int] = {}
     numbers = [
-        known.setdefault(word, len(known)) for word in words if not _NO_LETTERS.fullmatch(word)
+        word_numbers.setdefault(word, len(word_numbers))
+        for word in words
+        if not _NO_LETTERS.fullmatch(word)
     ]
     return np.array(numbers, np.uint32), _WORDS
 
@@ -465,16 +470,21 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Reference:
         Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of the characters.
     """
-    known = rows.measured("again", "most")
-    if not known.any():
+    measured = rows.measured("again", "most")
+    if not measured.any():
         return
-    again = rows["again"]
+    repeat_shares = rows["again"]
     most = rows["most"]
-    mask = known & ((again > float(case.options["again"])) | (most > float(case.options["most"])))
+    mask = measured & (
+        (repeat_shares > float(case.options["again"])) | (most > float(case.options["most"]))
+    )
     if mask.any():
-        said = float(again[mask].max())
-        taken = float(most[mask].max())
-        shares = [f"{share:.0%}" if share >= 0.005 else "less than 1 %" for share in (said, taken)]
+        repeated_share = float(repeat_shares[mask].max())
+        phrase_share = float(most[mask].max())
+        shares = [
+            f"{share:.0%}" if share >= 0.005 else "less than 1 %"
+            for share in (repeated_share, phrase_share)
+        ]
         verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
         yield Failure(
             mask,
@@ -483,8 +493,8 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             f"commonest phrase takes up to {shares[1]}; {case.options['again']:.0%} and "
             f"{case.options['most']:.0%} are "
             "allowed.",
-            measured={"again": round(said, 4), "most": round(taken, 4)},
+            measured={"again": round(repeated_share, 4), "most": round(phrase_share, 4)},
             expected={"again": float(case.options["again"]), "most": float(case.options["most"])},
             fix="Drop the texts, or keep one copy of what is repeated.",
-            order=np.maximum(again, most),
+            order=np.maximum(repeat_shares, most),
         )

@@ -50,10 +50,10 @@ def plant(
     Raises:
         UsageError: no fault has this name, or the dataset has too few samples.
     """
-    known = {fault.name: fault for fault in FAULTS if fault.system == system}
-    if unknown := sorted(set(names or ()) - set(known)):
-        msg = f"{system} has no fault {unknown[0]!r}; known are {', '.join(known)}"
+    faults = {fault.name: fault for fault in FAULTS if fault.system == system}
+    if unknown := sorted(set(names or ()) - set(faults)):
+        msg = f"{system} has no fault {unknown[0]!r}; known are {', '.join(faults)}"
         raise UsageError(msg)
-    chosen = faults_of(system) if names is None else [known[name] for name in names]
+    chosen = faults_of(system) if names is None else [faults[name] for name in names]
     site = Site(folder, generator(seed, "faults", system), set(spare))
     return [planted for fault in chosen for planted in fault.plant(site)]

@@ -82,8 +82,8 @@ class Fault:
 def names(site: Site, pattern: str) -> list[str]:
     """Return the files of the folder that match a glob pattern, as sorted relative POSIX paths."""
     # A pattern also matches the hidden files that macOS leaves.
-    found = (p for p in site.folder.glob(pattern) if not p.name.startswith("."))
-    return sorted(p.relative_to(site.folder).as_posix() for p in found)
+    paths = (p for p in site.folder.glob(pattern) if not p.name.startswith("."))
+    return sorted(p.relative_to(site.folder).as_posix() for p in paths)
 
 
 def truncate(path: Path) -> None:

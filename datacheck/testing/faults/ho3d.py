@@ -125,15 +125,15 @@ def _hole(site: Site) -> list[Planted]:
     """Remove five frames from the folder and from the list."""
     keys = _whole(site)
     start = len(keys) // 2
-    gone = keys[start : start + 5]
-    for key in gone:
+    removed = keys[start : start + 5]
+    for key in removed:
         (site.folder / key).unlink()
-    lines = {f"{key.split('/')[1]}/{Path(key).stem}" for key in gone}
+    lines = {f"{key.split('/')[1]}/{Path(key).stem}" for key in removed}
     path = site.folder / "train.txt"
     kept = [line for line in path.read_text(encoding="utf-8").splitlines() if line not in lines]
     path.write_text("\n".join(kept) + "\n", encoding="utf-8")
     return [
-        Planted((keys[start + 5],), "DC112", "five frames gone, from the list too", tuple(gone))
+        Planted((keys[start + 5],), "DC112", "five frames gone, from the list too", tuple(removed))
     ]
 
 

@@ -16,12 +16,12 @@ SHORT = 50
 
 
 def _demos(site: Site) -> list[str]:
-    found = []
+    demos = []
     for path in names(site, "*/*.hdf5"):
         if path not in site.taken:
             with h5py.File(site.folder / path) as file:
-                found += [f"{path}:/data/{name}" for name in file["data"]]
-    return sorted(found)
+                demos += [f"{path}:/data/{name}" for name in file["data"]]
+    return sorted(demos)
 
 
 def _read(group: h5py.Group) -> Demo:

@@ -57,8 +57,8 @@ def _no_instances(cloud: Array, rng: np.random.Generator) -> None:
 
 
 def _only_dropped(cloud: Array, rng: np.random.Generator) -> None:
-    mine = cloud[:, INSTANCE] >= 0
-    cloud[mine, SEMANTIC] = np.where(cloud[mine, INSTANCE] % 2 == 0, WALL, FLOOR)
+    in_instance = cloud[:, INSTANCE] >= 0
+    cloud[in_instance, SEMANTIC] = np.where(cloud[in_instance, INSTANCE] % 2 == 0, WALL, FLOOR)
 
 
 def _too_small(cloud: Array, rng: np.random.Generator) -> None:
@@ -122,8 +122,8 @@ def _no_captions(site: Site) -> list[Planted]:
     """Give the captions the instance ids of another scene."""
     key = _victim(site)
     path = site.folder / "captions" / f"{Path(key).stem}.json"
-    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
-    moved = {str(int(instance) + 500): caption for instance, caption in told.items()}
+    captions = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    moved = {str(int(instance) + 500): caption for instance, caption in captions.items()}
     path.write_text(json.dumps({"objects": moved}), encoding="utf-8")
     return [Planted((key,), "DC402", "captions of another scene")]
 
@@ -132,9 +132,9 @@ def _orphan_captions(site: Site) -> list[Planted]:
     """Add three captions with ids that no point has."""
     key = _victim(site)
     path = site.folder / "captions" / f"{Path(key).stem}.json"
-    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
-    told |= {str(900 + i): caption for i, caption in enumerate(list(told.values())[:3])}
-    path.write_text(json.dumps({"objects": told}), encoding="utf-8")
+    captions = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    captions |= {str(900 + i): caption for i, caption in enumerate(list(captions.values())[:3])}
+    path.write_text(json.dumps({"objects": captions}), encoding="utf-8")
     return [Planted((key,), "DC408", "captions of three absent objects")]
 
 
@@ -157,9 +157,9 @@ def _large_id(site: Site) -> list[Planted]:
     cloud[cloud[:, INSTANCE] == instance, INSTANCE] = 1203
     save(site, key, cloud)
     path = site.folder / "captions" / f"{Path(key).stem}.json"
-    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
-    told["1203"] = told.pop(str(int(instance)))
-    path.write_text(json.dumps({"objects": told}), encoding="utf-8")
+    captions = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    captions["1203"] = captions.pop(str(int(instance)))
+    path.write_text(json.dumps({"objects": captions}), encoding="utf-8")
     return [Planted((key,), "DC410", "an instance with id 1203")]
 
 
@@ -189,46 +189,46 @@ def _raw(
     def plant(site: Site) -> list[Planted]:
         key = site.pick(names(site, "*/*_vh_clean_2.ply"))[0]
         path = site.folder / f"{key.removesuffix('_vh_clean_2.ply')}{file}"
-        told = json.loads(path.read_text(encoding="utf-8"))
-        change(told, site)
-        path.write_text(json.dumps(told), encoding="utf-8")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        change(record, site)
+        path.write_text(json.dumps(record), encoding="utf-8")
         return [Planted((key,), code, what)]
 
     return Fault(name, "scannet_raw", code, plant)
 
 
-def _renumbered(told: dict[str, Any], site: Site) -> None:
-    ids = told["segIndices"]
-    told["segIndices"] = np.unique(ids, return_inverse=True)[1].tolist()
+def _renumbered(record: dict[str, Any], site: Site) -> None:
+    ids = record["segIndices"]
+    record["segIndices"] = np.unique(ids, return_inverse=True)[1].tolist()
 
 
-def _fewer_vertices(told: dict[str, Any], site: Site) -> None:
-    told["segIndices"] = told["segIndices"][:-100]
+def _fewer_vertices(record: dict[str, Any], site: Site) -> None:
+    record["segIndices"] = record["segIndices"][:-100]
 
 
-def _absent_segment(told: dict[str, Any], site: Site) -> None:
-    group = told["segGroups"][int(site.rng.integers(len(told["segGroups"])))]
+def _absent_segment(record: dict[str, Any], site: Site) -> None:
+    group = record["segGroups"][int(site.rng.integers(len(record["segGroups"])))]
     group["segments"].append(10_000_000)
 
 
-def _groups_twice(told: dict[str, Any], site: Site) -> None:
-    count = len(told["segGroups"])
-    again = [
+def _groups_twice(record: dict[str, Any], site: Site) -> None:
+    count = len(record["segGroups"])
+    copies = [
         group | {"id": count + i, "objectId": count + i}
-        for i, group in enumerate(told["segGroups"])
+        for i, group in enumerate(record["segGroups"])
     ]
-    told["segGroups"] += again
+    record["segGroups"] += copies
 
 
 def _failed_preprocessing(site: Site) -> list[Planted]:
     """Let two scenes fail: their entries in the database are None."""
     path = site.folder / "train_database.yaml"
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))
-    places = [int(i) for i in sorted(site.rng.choice(len(entries) + 2, 2, replace=False))]
-    for place in places:
-        entries.insert(place, None)
+    indices = [int(i) for i in sorted(site.rng.choice(len(entries) + 2, 2, replace=False))]
+    for index in indices:
+        entries.insert(index, None)
     path.write_text(yaml.safe_dump(entries), encoding="utf-8")
-    keys = tuple(f"train_database.yaml[{place}]" for place in places)
+    keys = tuple(f"train_database.yaml[{index}]" for index in indices)
     return [Planted(keys, "DC105", "None in the database")]
 
 

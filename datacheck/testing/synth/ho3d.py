@@ -39,22 +39,26 @@ def articulated(rng: np.random.Generator, frames: int, scale: float = 1.0) -> Ar
         scale: size of the subject's hand relative to the mean hand.
     """
     joints = np.zeros((frames, 21, 3))
-    for first, tip, bones, knuckle, along in FINGERS.values():
+    for first_joint, tip, bones, knuckle, along in FINGERS.values():
         bend = 0.45 + 0.35 * curves(rng, frames, 3)  # rad at each joint
         spread = np.deg2rad(along) + 0.06 * curves(rng, frames, 1)[:, 0]
         u = np.stack([np.cos(spread), np.sin(spread), np.zeros(frames)], axis=1)
         down = np.broadcast_to([0.0, 0.0, -1.0], (frames, 3))
-        if first == 13:  # the thumb closes across the palm
+        if first_joint == 13:  # the thumb closes across the palm
             down = 0.6 * down + 0.8 * np.stack(
                 [np.sin(spread), -np.cos(spread), np.zeros(frames)], axis=1
             )
-        at = np.broadcast_to(bones[0] * _planar(knuckle), (frames, 3))
-        joints[:, first] = at
+        position = np.broadcast_to(bones[0] * _planar(knuckle), (frames, 3))
+        joints[:, first_joint] = position
         angle = np.zeros(frames)
-        for place, bone, extra in zip((first + 1, first + 2, tip), bones[1:], bend.T, strict=True):
+        for joint, bone, extra in zip(
+            (first_joint + 1, first_joint + 2, tip), bones[1:], bend.T, strict=True
+        ):
             angle = angle + 0.75 * extra
-            at = at + bone * (np.cos(angle)[:, None] * u + np.sin(angle)[:, None] * down)
-            joints[:, place] = at
+            position = position + bone * (
+                np.cos(angle)[:, None] * u + np.sin(angle)[:, None] * down
+            )
+            joints[:, joint] = position
     return joints * scale
 
 
@@ -74,8 +78,8 @@ def placed(rng: np.random.Generator, hand: Array, turn: Array) -> Array:
     turned = np.einsum("tij,tkj->tki", rotation(turn), hand)
     turned -= turned.mean(axis=1, keepdims=True)
     depth = rng.uniform(0.48, 0.72) + 0.06 * curves(rng, frames, 1)[:, 0]
-    aside = 0.16 * curves(rng, frames, 2) * [1.0, 0.5]
-    centre = np.stack([aside[:, 0] * depth, aside[:, 1] * depth, -depth], axis=1)
+    lateral = 0.16 * curves(rng, frames, 2) * [1.0, 0.5]
+    centre = np.stack([lateral[:, 0] * depth, lateral[:, 1] * depth, -depth], axis=1)
     out: Array = turned + centre[:, None]
     return out
 
@@ -137,30 +141,30 @@ REAL = Ho3dSize(train=55, evaluation=13, frames=(764, 2509))
 
 def write(folder: Path, seed: int, size: Ho3dSize) -> None:
     """Write a clean dataset."""
-    for split, count, known in (
+    for split, count, subjects in (
         ("train", size.train, TRAIN),
         ("evaluation", size.evaluation, EVALUATION),
     ):
         lines: list[str] = []
         for number in range(count):
             name = (
-                known[_place(number, count, len(known))]
-                if count <= len(known)
+                subjects[_place(number, count, len(subjects))]
+                if count <= len(subjects)
                 else f"X{split[0].upper()}{number}"
             )
-            place = folder / split / name / "meta"
-            place.mkdir(parents=True, exist_ok=True)
+            meta_folder = folder / split / name / "meta"
+            meta_folder.mkdir(parents=True, exist_ok=True)
             for frame, data in enumerate(
                 _sequence(generator(seed, "ho3d", split, name), size, split)
             ):
-                (place / f"{frame:04d}.pkl").write_bytes(data)
+                (meta_folder / f"{frame:04d}.pkl").write_bytes(data)
                 lines.append(f"{name}/{frame:04d}")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _place(number: int, count: int, known: int) -> int:
-    return number * known // count  # spread over the subjects
+def _place(number: int, count: int, subjects: int) -> int:
+    return number * subjects // count  # spread over the subjects
 
 
 def _sequence(rng: np.random.Generator, size: Ho3dSize, split: str) -> list[bytes]:
@@ -178,8 +182,8 @@ def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
     """
     beta = np.clip(0.8 * rng.standard_normal(10), -2.5, 2.5)
     scale = 1 + 0.025 * beta[0]
-    first = unit_vectors(rng, 1)[0] * rng.uniform(0.4, 1.8)
-    turn = first + 0.5 * curves(rng, frames, 3)
+    base_turn = unit_vectors(rng, 1)[0] * rng.uniform(0.4, 1.8)
+    turn = base_turn + 0.5 * curves(rng, frames, 3)
     joints = placed(rng, articulated(rng, frames, scale), turn)
     pose = np.concatenate([turn, 0.45 * curves(rng, frames, 45)], axis=1)
     focal = 617.34 + 3 * rng.standard_normal()

@@ -150,7 +150,7 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
     grip[int(rng.uniform(0.3, 0.45) * steps) : int(rng.uniform(0.8, 0.95) * steps)] = 1.0
     delta = 0.3 * 0.05 * move  # the controller reaches a third of the commanded motion in one step
     path = np.concatenate([[np.zeros(3)], np.cumsum(delta, axis=0)])
-    place = np.array([-0.05, 0.0, 1.05]) + 0.03 * rng.standard_normal(3) + path
+    positions = np.array([-0.05, 0.0, 1.05]) + 0.03 * rng.standard_normal(3) + path
     turn = np.concatenate([[np.zeros(3)], np.cumsum(0.05 * twist, axis=0)])
     ori = np.array([3.12, 0.02, -0.05]) + 0.01 * rng.standard_normal(3) + turn
     joints = _HOME + 0.02 * rng.standard_normal(7) + path @ _FOLLOW.T + turn @ (0.3 * np.eye(3, 7))
@@ -161,23 +161,23 @@ def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[s
     state = np.concatenate([clock, joints, fingers, things], axis=1)
     quaternion = np.concatenate([ori / 2 * 0.6, np.cos(ori[:, :1] / 2)], axis=1)
     quaternion /= np.sqrt(np.einsum("ij,ij->i", quaternion, quaternion))[:, None]
-    last = np.zeros(steps, np.uint8)
-    last[-1:] = 1
+    final_step = np.zeros(steps, np.uint8)
+    final_step[-1:] = 1
     record = {
         "actions": np.concatenate([move, twist, grip[:, None]], axis=1),
         "states": state[:-1],
-        "robot_states": np.concatenate([fingers, place, quaternion], axis=1)[:-1],
-        "rewards": last,
-        "dones": last.copy(),
-        "obs/ee_pos": place[1:],
+        "robot_states": np.concatenate([fingers, positions, quaternion], axis=1)[:-1],
+        "rewards": final_step,
+        "dones": final_step.copy(),
+        "obs/ee_pos": positions[1:],
         "obs/ee_ori": ori[1:],
-        "obs/ee_states": np.concatenate([place, ori], axis=1)[1:],
+        "obs/ee_states": np.concatenate([positions, ori], axis=1)[1:],
         "obs/gripper_states": fingers[1:],
         "obs/joint_states": joints[1:],
     }
     if image:
         for name in ("agentview_rgb", "eye_in_hand_rgb"):
-            record[f"obs/{name}"] = _film(rng, place[1:], image)
+            record[f"obs/{name}"] = _film(rng, positions[1:], image)
     return record
 
 
@@ -190,15 +190,15 @@ def _follow(wanted: Array) -> Array:
     return out
 
 
-def _film(rng: np.random.Generator, place: Array, side: int) -> Array:
+def _film(rng: np.random.Generator, positions: Array, side: int) -> Array:
     """Return uint8 (steps, side, side, 3): a bright spot follows the hand; still background."""
     ground = rng.integers(40, 140, (side, side, 3))
     axis = np.linspace(-0.6, 0.6, side)
-    near = (axis[None, :, None] - place[:, 0, None, None]) ** 2 + (
-        axis[None, None, :] - place[:, 1, None, None]
+    squared_distances = (axis[None, :, None] - positions[:, 0, None, None]) ** 2 + (
+        axis[None, None, :] - positions[:, 1, None, None]
     ) ** 2
-    spot = 110 * np.exp(-near / 0.02)
+    spot = 110 * np.exp(-squared_distances / 0.02)
     film: Array = np.clip(
-        ground[None] + spot[..., None] + rng.integers(0, 6, (len(place), 1, 1, 1)), 0, 255
+        ground[None] + spot[..., None] + rng.integers(0, 6, (len(positions), 1, 1, 1)), 0, 255
     ).astype(np.uint8)
     return film

@@ -132,15 +132,15 @@ def question(rng: np.random.Generator, name: str) -> str:
 
 def phrases() -> list[str]:
     """Return the words of the texts in a fixed order; a tokenizer learns its merges from them."""
-    found: list[str] = []
+    words: list[str] = []
     for name, (parts, joint, _, _) in LANGUAGES.items():
         for phrase in [p for part in parts for p in part] + list(_ASK[name]):
-            found += (
+            words += (
                 [" " + w for w in phrase.split()]
                 if joint
                 else [phrase[i : i + 2] for i in range(0, len(phrase), 2)]
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(words))
 
 
 PRETRAIN = "pretrain_t2t_mini.jsonl"

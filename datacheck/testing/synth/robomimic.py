@@ -39,9 +39,9 @@ REAL = RobomimicSize(tasks=5, demos=200, steps=130)
 def write(folder: Path, seed: int, size: RobomimicSize) -> None:
     """Write a clean dataset."""
     for task in TASKS[: size.tasks]:
-        place = folder / task / "ph"
-        place.mkdir(parents=True, exist_ok=True)
-        with h5py.File(place / "low_dim_v141.hdf5", "w") as file:
+        task_folder = folder / task / "ph"
+        task_folder.mkdir(parents=True, exist_ok=True)
+        with h5py.File(task_folder / "low_dim_v141.hdf5", "w") as file:
             _write_task(file, task, seed, size)
 
 
@@ -62,18 +62,22 @@ def _write_task(file: h5py.File, task: str, seed: int, size: RobomimicSize) -> N
     file["mask/train"], file["mask/valid"] = np.array(names[:cut], "S"), np.array(names[cut:], "S")
 
 
-def _record(like: dict[str, Array]) -> dict[str, Array]:
+def _record(demonstration: dict[str, Array]) -> dict[str, Array]:
     """Rename a LIBERO demonstration to robomimic's fields; obs[t] is the state before action[t]."""
-    states = like["states"]
-    robot = like["robot_states"]
-    now = {
+    states = demonstration["states"]
+    robot = demonstration["robot_states"]
+    observations = {
         "robot0_joint_pos": states[:, 1:8],
         "robot0_gripper_qpos": robot[:, :2],
         "robot0_eef_pos": robot[:, 2:5],
         "robot0_eef_quat": robot[:, 5:9],
         "object": states[:, 10:24],
     }
-    after = {name: np.concatenate([value[1:], value[-1:]]) for name, value in now.items()}
-    kept = {name: like[name] for name in ("actions", "states", "rewards", "dones")}
-    observed = {f"obs/{name}": value for name, value in now.items()}
-    return kept | observed | {f"next_obs/{name}": value for name, value in after.items()}
+    next_observations = {
+        name: np.concatenate([value[1:], value[-1:]]) for name, value in observations.items()
+    }
+    kept = {name: demonstration[name] for name in ("actions", "states", "rewards", "dones")}
+    observed = {f"obs/{name}": value for name, value in observations.items()}
+    return (
+        kept | observed | {f"next_obs/{name}": value for name, value in next_observations.items()}
+    )

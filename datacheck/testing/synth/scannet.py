@@ -214,8 +214,8 @@ def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannet
     like = _SCANNETPP if variant == "scannetpp" else _SCANNET
     entries: dict[str, list[dict[str, Any]]] = {}
     for split, count in (("train", size.train), ("validation", size.validation)):
-        for place in (split, f"instance_gt/{split}", "captions" if like.captions else split):
-            (folder / place).mkdir(parents=True, exist_ok=True)
+        for subfolder in (split, f"instance_gt/{split}", "captions" if like.captions else split):
+            (folder / subfolder).mkdir(parents=True, exist_ok=True)
         for number in range(count):
             rng = generator(seed, like.name, split, number)
             entries.setdefault(split, []).append(
@@ -226,10 +226,10 @@ def write(folder: Path, seed: int, size: ScannetSize, *, variant: str = "scannet
             "".join(f"{name}\n" for name in names), encoding="utf-8"
         )
         _dump(folder / f"{split}_database.yaml", entries.get(split, []))
-    known = range(len(NAMES)) if like.captions else range(41)
+    labels = range(len(NAMES)) if like.captions else range(41)
     _dump(
         folder / "label_database.yaml",
-        {i: {"color": _color(i), "name": NAMES[i], "validation": True} for i in known},
+        {i: {"color": _color(i), "name": NAMES[i], "validation": True} for i in labels},
     )
     means = np.array([e["color_mean"] for e in entries.get("train", [])])
     squares = np.array([e["color_std"] for e in entries.get("train", [])])
@@ -259,13 +259,13 @@ def write_raw(folder: Path, seed: int, size: ScannetSize) -> None:
             )
         # ScanNet names a segment by one of its vertices.
         segments = np.unique(cloud[:, 9], return_index=True)[1][cloud[:, 9].astype(np.int64)]
-        told = {
+        segmentation = {
             "params": {"kThresh": "0.0100", "segMinVerts": "20"},
             "sceneId": name,
             "segIndices": segments.tolist(),
         }
         (folder / name / f"{name}_vh_clean_2.0.010000.segs.json").write_text(
-            json.dumps(told), encoding="utf-8"
+            json.dumps(segmentation), encoding="utf-8"
         )
         (folder / name / f"{name}.aggregation.json").write_text(
             json.dumps(
@@ -288,8 +288,8 @@ def _mesh(cloud: Array, *, labelled: bool) -> bytes:
         *((c, "u1") for c in ("red", "green", "blue", "alpha")),
     ]
     vertices = np.zeros(len(cloud), dtype=[*kinds, *([("label", "<u2")] if labelled else [])])
-    for place, (name, _) in enumerate(kinds[:6]):
-        vertices[name] = cloud[:, place]
+    for column, (name, _) in enumerate(kinds[:6]):
+        vertices[name] = cloud[:, column]
     vertices["alpha"] = 255
     if labelled:
         vertices["label"] = cloud[:, 10]
@@ -311,13 +311,13 @@ def _mesh(cloud: Array, *, labelled: bool) -> bytes:
 
 
 def _groups(cloud: Array, segments: Array) -> list[dict[str, Any]]:
-    told = []
+    groups = []
     for number, instance in enumerate(np.unique(cloud[cloud[:, 11] >= 0, 11]).tolist()):
-        mine = cloud[:, 11] == instance
-        label = NAMES[int(cloud[mine, 10][0])].replace("_", " ")
-        own = np.unique(segments[mine]).tolist()
-        told.append({"id": number, "objectId": number, "segments": own, "label": label})
-    return told
+        in_instance = cloud[:, 11] == instance
+        label = NAMES[int(cloud[in_instance, 10][0])].replace("_", " ")
+        segment_ids = np.unique(segments[in_instance]).tolist()
+        groups.append({"id": number, "objectId": number, "segments": segment_ids, "label": label})
+    return groups
 
 
 def _color(i: int) -> list[int]:
@@ -443,9 +443,9 @@ def _dressed(
 
 
 def _captions(rng: np.random.Generator, cloud: Array) -> dict[str, Any]:
-    ids, first = np.unique(cloud[:, 11], return_index=True)
+    ids, first_rows = np.unique(cloud[:, 11], return_index=True)
     objects = {}
-    for instance, row in zip(ids.tolist(), first.tolist(), strict=True):
+    for instance, row in zip(ids.tolist(), first_rows.tolist(), strict=True):
         if instance >= 0:
             name = NAMES[int(cloud[row, 10])].replace("_", " ")
             tone = ("dark", "light", "wooden", "metal", "plain", "worn")[int(rng.integers(6))]

@@ -78,9 +78,9 @@ def write(folder: Path, seed: int, size: SceneleapSize) -> None:
             rows = lognormal(rng, size.grasps, size.spread, size.low, size.high)
             record = grasps(rng, rows, vertices * MESH_SCALE)
             np.save(folder / split / f"{code}.npy", np.array(record, dtype=object))
-            place = folder / "objects" / code / "mesh"
-            place.mkdir(parents=True, exist_ok=True)
-            (place / "simplified.obj").write_text(obj_text(vertices, faces), encoding="utf-8")
+            mesh_folder = folder / "objects" / code / "mesh"
+            mesh_folder.mkdir(parents=True, exist_ok=True)
+            (mesh_folder / "simplified.obj").write_text(obj_text(vertices, faces), encoding="utf-8")
 
 
 def mesh(rng: np.random.Generator, rings: int) -> tuple[Array, Array]:
@@ -109,11 +109,14 @@ def mesh(rng: np.random.Generator, rings: int) -> tuple[Array, Array]:
 
 
 def _triangles(rings: int, around: int) -> list[tuple[int, int, int]]:
-    last = 1 + (rings - 1) * around
+    last_vertex = 1 + (rings - 1) * around
     faces = []
     for j in range(around):
         k = (j + 1) % around
-        faces += [(0, 1 + j, 1 + k), (last, last - around + k, last - around + j)]
+        faces += [
+            (0, 1 + j, 1 + k),
+            (last_vertex, last_vertex - around + k, last_vertex - around + j),
+        ]
         for i in range(rings - 2):
             a = 1 + i * around
             b = 1 + (i + 1) * around
@@ -131,13 +134,15 @@ def grasps(rng: np.random.Generator, rows: int, vertices: Array) -> dict[str, Ar
             quaternion w x y z
     """
     yaw = rng.uniform(-np.pi, np.pi)
-    place = np.array([*rng.uniform(-0.15, 0.15, 2), -vertices[:, 2].min()])
-    centre = place + np.array([0.0, 0.0, (vertices[:, 2].min() + vertices[:, 2].max()) / 2])
-    away = unit_vectors(rng, rows)
-    away[:, 2] = np.abs(away[:, 2]) * 0.9 + 0.05  # the hand comes from above
-    away /= np.sqrt(np.einsum("ij,ij->i", away, away))[:, None]
-    palm = centre + away * rng.uniform(0.14, 0.26, rows)[:, None]
-    toward = -away
+    object_position = np.array([*rng.uniform(-0.15, 0.15, 2), -vertices[:, 2].min()])
+    centre = object_position + np.array(
+        [0.0, 0.0, (vertices[:, 2].min() + vertices[:, 2].max()) / 2]
+    )
+    directions = unit_vectors(rng, rows)
+    directions[:, 2] = np.abs(directions[:, 2]) * 0.9 + 0.05  # the hand comes from above
+    directions /= np.sqrt(np.einsum("ij,ij->i", directions, directions))[:, None]
+    palm = centre + directions * rng.uniform(0.14, 0.26, rows)[:, None]
+    toward = -directions
     # Rotates +z to `toward`.
     turn = np.stack([1 + toward[:, 2], -toward[:, 1], toward[:, 0], np.zeros(rows)], axis=1)
     roll = rng.uniform(-np.pi, np.pi, rows) / 2
@@ -149,7 +154,7 @@ def grasps(rng: np.random.Generator, rows: int, vertices: Array) -> dict[str, Ar
     joints = np.clip(
         _CLOSED * closing + 0.18 * rng.standard_normal((rows, 16)), _LIMITS[:, 0], _LIMITS[:, 1]
     )
-    pose = np.concatenate([place, [np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]])
+    pose = np.concatenate([object_position, [np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)]])
     return {"grasp_qpos": np.concatenate([palm, quaternion, joints], axis=1), "obj_pose": pose}
 
 
