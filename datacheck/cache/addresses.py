@@ -27,7 +27,6 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.munmap.argtypes = [ctypes.c_void_p, size]
     libc.madvise.argtypes = [ctypes.c_void_p, size, number]
-    libc.madvise.argtypes = [ctypes.c_void_p, size, number]
     return libc
 
 

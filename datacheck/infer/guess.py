@@ -159,10 +159,9 @@ _CLASSES = 10_000  # larger labels are tokens
 _FARTHEST = 1e307  # larger numbers cannot be widened
 _CLOUD = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz"
 _TABLE = "table"
-# Columns with smaller maxima are classes rather than colours; coordinates above 1.5 are no shares.
 _COLUMNS = ("from its values",)
-_FEW_COLORS = 64
-_WIDE = 1.5
+_FEW_COLORS = 64  # columns with smaller maxima are classes rather than colours
+_WIDE = 1.5  # coordinates above it are no shares
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of token columns
 # field name in a file of one array, and of one list
 ONE_ARRAY = "array"

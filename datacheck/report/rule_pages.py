@@ -87,8 +87,6 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
 
 
 def _identity(rule: Rule) -> str:
-    from datacheck.rules.overview import roles_of  # noqa: PLC0415  not needed for first sentences
-
     parts = [rule.severity.value, f"per {rule.level.value}"]
     if (rule_roles := roles_of(rule)) is not None:
         roles, others = rule_roles

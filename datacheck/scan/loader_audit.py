@@ -56,7 +56,6 @@ from datacheck.workers.child import Death
 
 Array = np.ndarray[Any, Any]
 
-_PROBED = 8
 _ROUNDS = 4
 # Samples that must be equal before "every index gives one sample" is more than chance.
 _LEAST_EQUAL = 3

@@ -314,7 +314,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             self._next = _EpochPass(epoch, 0)
         elif epoch != self._pass.epoch:
             # In place, so that an existing iterator follows: Lightning sets the epoch after iter().
-            self._pass.epoch, self._pass.start = (epoch, 0)
+            self._pass.epoch, self._pass.start = epoch, 0
         set_dataset_epoch(self._dataset, epoch)
 
     def _begin(self, new: _EpochPass) -> None:
