@@ -150,31 +150,53 @@ def _readme(request: Any) -> tuple[Words, Names]:
     synth.write("ho3d", Path("HO3D_v3"))
     faults.plant("ho3d", Path("HO3D_v3"))
     hands()
-    hands("later", ("nan-joint",))
-    Path("my.yaml").write_text("datacheck: 1\nname: mine\nextends: ho3d\n")
-    Path("mine.yaml").write_text("datacheck: 1\nname: mine\nschema: ho3d\nsource: {data: hands}\n")
     cached("libero", demos())
-    script()
     record(a={}, b={"nudge": 50})
     words: Words = {
         "DATA": "hands",
         "CODE": "DC201",
-        "--to DIR --as robomimic|webdataset|npz": ("--to a --as npz", "--to b --as webdataset"),
+        "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
+        "DIR": "fixed",
+        "PIPELINE|SCHEMA": "ho3d",
+        "PATH": cached("ho3d", Path("hands"), "other", split="train"),
+        "range(10)": "range(2)",
+    }
+    return words, {"DataLoader": DataLoader}
+
+
+@of("docs/scan.md")
+def _scan(request: Any) -> tuple[Words, Names]:
+    hands()
+    hands("HO3D_v3")
+    hands("later", ("nan-joint",))
+    Path("my.yaml").write_text("datacheck: 1\nname: mine\nextends: ho3d\n")
+    words: Words = {
+        "DATA": "hands",
+        "CODE": "DC201",
         "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
         "DIR": "fixed",
         "FILE": "new.json",
         "RUN": ".datacheck/latest",
         "A B": "hands later",
         "KEY": "seq",
-        "[--workers N | --scheduler ADDRESS]": "--workers 2",
         "--workers 8": "--workers 2",
+    }
+    return words, {"pq": pq, "pc": pc, "run": ".datacheck/latest"}
+
+
+@of("docs/cache.md")
+def _cache(request: Any) -> tuple[Words, Names]:
+    hands()
+    Path("mine.yaml").write_text("datacheck: 1\nname: mine\nschema: ho3d\nsource: {data: hands}\n")
+    words: Words = {
+        "DATA": "hands",
+        "--to DIR --as robomimic|webdataset|npz": ("--to a --as npz", "--to b --as webdataset"),
+        "[--workers N | --scheduler ADDRESS]": "--workers 2",
         "PIPELINE|SCHEMA": "ho3d",
         "PIPELINE": "mine.yaml",
         "PATH": cached("ho3d", Path("hands"), "other", split="train"),
-        "range(10)": "range(2)",
-        **CHECK,
     }
-    return words, {"pq": pq, "pc": pc, "run": ".datacheck/latest", "DataLoader": DataLoader}
+    return words, {}
 
 
 @of("pipelines/README.md")
