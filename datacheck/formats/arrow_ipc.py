@@ -23,6 +23,7 @@ from datacheck.runtime.beneath import AnyPath, stamp_of
 _MAGIC = b"ARROW1"
 _FIRST_FEATHER = b"FEA1"
 _NEXT = b"\xff\xff\xff\xff"
+_PADDING = 64  # bytes: Arrow aligns to this many, so fewer zeros at the end are padding
 _HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
 _SCHEMA = 1
@@ -192,6 +193,30 @@ def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> No
             raise FormatError(msg)
 
 
+def _check_stream_end(data: Any, end: int) -> None:
+    """Check that a stream ends with its end mark: a writer that finished has written one.
+
+    Args:
+        data: bytes of the file.
+        end: end of its messages.
+
+    Raises:
+        FormatError: the end mark is missing, or bytes follow it.
+    """
+    word = bytes(data[end : end + 8])
+    if not word:
+        msg = "a stream without an end mark: its writer did not finish, or the file is cut short"
+        raise FormatError(msg)
+    mark = 8 if word[:4] == _NEXT else 4  # Arrow before 0.15 wrote four zeros
+    rest = len(data) - end - mark
+    if rest >= _PADDING or any(bytes(data[end + mark :][:_PADDING])):
+        msg = (
+            f"{rest:,} bytes follow the end mark of the stream at byte {end:,}: no reader sees "
+            f"them; rows are lost where the file was overwritten, or never written to its end"
+        )
+        raise FormatError(msg)
+
+
 class _Arrow(ArrowColumns):
     """An open Arrow file or stream."""
 
@@ -230,6 +255,8 @@ class _Arrow(ArrowColumns):
                 msg = "not a file of Arrow: no schema"
                 raise FormatError(msg)
             self._stream = mapped.slice(start, position - start)
+            if not start:
+                _check_stream_end(data, position)
             schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
             if start:
                 _check_footer(data, position, blocks)

@@ -50,12 +50,29 @@ def test_bytes_are_told_as_passed_over():
             container.read("picture")
 
 
-def test_a_file_cut_anywhere_is_refused(tmp_path):
-    data = (ARROW / "y_file.arrow").read_bytes()
+@pytest.mark.parametrize("name", ["y_file.arrow", "y_stream.arrow"])
+def test_a_file_cut_anywhere_is_refused(tmp_path, name):
+    data = (ARROW / name).read_bytes()
     for size in range(1, len(data), 7):
         (tmp_path / "x.arrow").write_bytes(data[:size])
         with pytest.raises(FormatError):
             read_all(tmp_path / "x.arrow")
+
+
+def test_a_stream_cut_between_two_batches_or_overwritten_there_is_refused(tmp_path):
+    whole, first = written(numbered(3), ipc.new_stream), written(numbered(1), ipc.new_stream)
+    end = len(first) - 8  # of the first batch: the end mark has 8 bytes
+    assert whole[:end] == first[:end]
+    for rest, words in (
+        (b"", "without an end mark"),
+        (bytes(len(whole) - end), "bytes follow the end mark"),
+        (first[end:] + whole[end:], "bytes follow the end mark"),
+    ):
+        (tmp_path / "x.arrow").write_bytes(whole[:end] + rest)
+        with pytest.raises(FormatError, match=words):
+            read_all(tmp_path / "x.arrow")
+    (tmp_path / "x.arrow").write_bytes(whole + bytes(56))  # padding
+    assert len(read_all(tmp_path / "x.arrow")["x"]) == 24
 
 
 def test_a_large_column_is_read_over_many_batches(tmp_path):
