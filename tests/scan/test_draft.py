@@ -17,9 +17,11 @@ from PIL import Image
 
 from datacheck.cli.init import init
 from datacheck.errors import UsageError
+from datacheck.infer.axes import name_axes
 from datacheck.infer.draft import draft
-from datacheck.infer.guess import guess, name_axes
-from datacheck.infer.profile import FieldProfile, look
+from datacheck.infer.guess import guess
+from datacheck.infer.profile import FieldProfile
+from datacheck.infer.worker import profile_samples
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema, parse_schema
@@ -991,7 +993,7 @@ def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
 
 
 def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr("datacheck.infer.profile._MOST_SEEN", 3)
+    monkeypatch.setattr("datacheck.infer.worker._MOST_PROFILES", 3)
     np.savez(tmp_path / "1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(9)})
     items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
     task = {
@@ -1000,7 +1002,7 @@ def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkey
         "items": items,
         "most": 9,
     }
-    assert sorted(look(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
+    assert sorted(profile_samples(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
 
 
 def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not(tmp_path):
