@@ -323,9 +323,9 @@ def _record_patterns(paths: list[str], *, has_other_documents: bool) -> list[str
     kinds = [(members, ending) for ending, members in paths_by_ending.items() if members]
     has_lower_endings = all(path.endswith(end) for members, end in kinds for path in members)
     described = [without_placeholders(pattern) for pattern in patterns(kinds)]
-    if has_lower_endings and not has_other_documents:
+    if described and has_lower_endings and not has_other_documents:
         return described
-    # A pattern would match other documents, too, or miss an ending in capitals.
+    # No pattern fits all of them, or it would match other documents, or miss capital endings.
     has_signs = any(not set(path).isdisjoint("{}*?[]") for path in paths)
     return [] if has_signs or len(paths) > _MOST_DOCUMENTS else paths
 

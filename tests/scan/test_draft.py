@@ -1031,6 +1031,16 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
 
 
+def test_records_at_several_depths_are_samples(tmp_path):
+    """No pattern fits lists and lines at two depths: init once called the files empty."""
+    rows = [{"instruction": f"Say {i} " * 20, "output": f"yes {i}"} for i in range(60)]
+    (tmp_path / "d/lists").mkdir(parents=True)
+    (tmp_path / "d/lists/all.json").write_bytes(orjson.dumps(rows))
+    (tmp_path / "d/more.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows[:9])))
+    samples = parse_schema(draft(tmp_path / "d").text).samples
+    assert (samples.each, samples.files) == ("line", ("lists/all.json", "more.jsonl"))
+
+
 def test_a_list_of_other_records_that_is_small_beside_the_rest_is_no_part_of_them(tmp_path):
     """The tables of a corpus of dialogues say what its services are: complete, however small."""
     for i in range(4):
