@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from datacheck.schema.patterns import Expression
+from datacheck.schema.linear_regex import Expression
 
 # Units with their factor to the base unit: metre, radian, second.
 LENGTH: dict[str, float] = {"m": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "ft": 0.3048}

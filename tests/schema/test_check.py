@@ -156,7 +156,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{1a}.npy'}",
-            "3, samples.files: cannot read '{1a}.npy': {1a} is no name; write {name} or "
+            "3, samples.files: cannot read '{1a}.npy': {1a} is not a name; write {name} or "
             "{name:regular expression}. Patterns look like '{split}/{id}.npy'.",
         ),
         (
@@ -171,8 +171,8 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{a}{b}.npy'}",
-            "3, samples.files: cannot read '{a}{b}.npy': where {a} ends is open; say what it looks "
-            "like: {a:train|val}. Patterns look like '{split}/{id}.npy'.",
+            "3, samples.files: cannot read '{a}{b}.npy': the end of {a} is not clear; constrain the "
+            "name: {a:train|val}. Patterns look like '{split}/{id}.npy'.",
         ),
         (
             "samples: {files: '{split}.npy', list: '{split}.txt'}",
