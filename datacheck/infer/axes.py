@@ -48,21 +48,22 @@ def name_axes(profiles: Mapping[str, FieldProfile], *, episodes: bool) -> dict[s
         profiles: the fields.
         episodes: the samples are episodes, so the axis that most fields share is time.
     """
-    fields_by_lengths = _group_by_lengths(profiles, episodes=episodes)
+    groups = _group_by_lengths(profiles, episodes=episodes)
     free_names = _axis_names(episodes=episodes)
+    has_time = episodes
     axes: dict[tuple[int, ...], Axis] = {}
-    # The axis that most fields share gets the first name.
-    for lengths in sorted(
-        fields_by_lengths, key=lambda key: (-len(fields_by_lengths[key]), fields_by_lengths[key])
-    ):
+    for lengths, names in sorted(groups.items(), key=_most_fields_first):
         axis = _similar_axis(lengths, axes)
-        has_time = episodes or any(known.name == "T" for known in axes.values())
         if axis is None and not has_time:
-            names = fields_by_lengths[lengths]
-            is_time = any(_has_value_per_step(name, profiles[name]) for name in names)
-            axis = Axis("T") if is_time else None
+            has_time = any(_has_value_per_step(name, profiles[name]) for name in names)
+            axis = Axis("T") if has_time else None
         axes[lengths] = axis or Axis(next(free_names))
-    return {name: axes[lengths] for lengths, names in fields_by_lengths.items() for name in names}
+    return {name: axes[lengths] for lengths, names in groups.items() for name in names}
+
+
+def _most_fields_first(group: tuple[tuple[int, ...], list[str]]) -> tuple[int, list[str]]:
+    _, names = group
+    return -len(names), names
 
 
 def _group_by_lengths(
@@ -86,15 +87,13 @@ def _group_by_lengths(
 
 def _similar_axis(lengths: tuple[int, ...], axes: Mapping[tuple[int, ...], Axis]) -> Axis | None:
     """Return the axis whose lengths differ in the fewest samples, None if in too many."""
-    similar = [
-        (deviating, axis.name)
+    candidates = [
+        Axis(axis.name, _deviating_samples(axis_lengths, lengths))
         for axis_lengths, axis in axes.items()
-        if not axis.deviating and (deviating := _deviating_samples(axis_lengths, lengths))
+        if not axis.deviating
     ]
-    if not similar:
-        return None
-    deviating, name = min(similar)
-    return Axis(name, deviating)
+    similar = [axis for axis in candidates if axis.deviating]
+    return min(similar, key=lambda axis: (axis.deviating, axis.name), default=None)
 
 
 def _deviating_samples(lengths: Sequence[int], other_lengths: Sequence[int]) -> int:

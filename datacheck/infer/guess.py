@@ -119,7 +119,7 @@ def _remark_on_lengths(profile: FieldProfile, axis: Axis | None) -> tuple[str, .
 
 
 def _guess_dtype(profile: FieldProfile) -> Guess:
-    """Return bool or uint8: other types often differ between files that mean the same."""
+    """Return the type of flags and bytes; other types stay undeclared."""
     dtypes = list(profile.dtypes)
     return Guess({"dtype": dtypes[0]}) if dtypes in (["bool"], ["uint8"]) else Guess()
 
