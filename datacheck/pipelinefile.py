@@ -17,18 +17,11 @@ from datacheck import transforms
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import SchemaError, UsageError
+from datacheck.schema.complaints import Lines, raise_complaints, to_model
 from datacheck.schema.grammar import Strings, suggestion
-from datacheck.schema.load import (
-    builtin,
-    find,
-    load_schema,
-    parse_schema,
-    read_text,
-    read_yaml,
-    to_model,
-)
+from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text
 from datacheck.schema.model import Schema
-from datacheck.schema.validate import Lines, raise_complaints
+from datacheck.schema.yaml_text import read_yaml
 from datacheck.transforms.base import Transform
 
 

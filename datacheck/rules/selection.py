@@ -16,10 +16,10 @@ from datacheck.errors import UsageError
 from datacheck.model.finding import Severity, Verdict
 from datacheck.model.sample import DEPTHS, Depth
 from datacheck.rules.base import Measure, Rule
+from datacheck.schema.complaints import Complaint
 from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema, pixels
 from datacheck.schema.patterns import parse
-from datacheck.schema.validate import Complaint
 
 # judge a loader only
 NONDETERMINISM = "DC904"

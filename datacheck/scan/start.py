@@ -12,8 +12,8 @@ from datacheck.model.table import Texts
 from datacheck.rules import rules_for
 from datacheck.rules.selection import rule_complaints
 from datacheck.scan.run import FailOn, Request, ScanRun, list_dataset, run_scan
+from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
-from datacheck.schema.validate import Complaint
 from datacheck.sources import matches
 from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.listing import Listing

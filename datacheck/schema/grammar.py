@@ -1,6 +1,7 @@
-"""Value types of the schema language: shapes, counts, units, roles, ranges, columns.
+"""Words and value types of the schema language: shapes, counts, units, roles, ranges, columns.
 
-In a shape (``[T, 7]``, ``[P, 3]``, ``[]``), names are axes and integers are sizes.
+The closed lists of words stand first (units, frames, roles, dtypes), then one section for each type
+of value. The types at the end are annotations for the models in `datacheck.schema.model`.
 """
 
 from __future__ import annotations
@@ -13,89 +14,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from datacheck.schema.patterns import Expression
+from datacheck.schema.linear_regex import Expression
 
-Dim = int | str
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-_PRODUCT = re.compile(r"(\d+)[xX*](\d+)")
-
-
-def _is_dim(value: object) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and value >= 0
-    return isinstance(value, str) and _NAME.match(value) is not None
-
-
-def parse_dim(value: object) -> Dim:
-    """Return one axis: a size of 0 or more, or a name.
-
-    Raises:
-        ValueError: the value is neither.
-    """
-    if isinstance(value, int | str) and _is_dim(value):
-        return value
-    msg = f"cannot read axis {value!r}; axes are names or integers of 0 or more"
-    raise ValueError(msg)
-
-
-SAMPLES = "samples"  # as a count: the number of samples in the file
-SUM = "sum "  # before an axis: the sum of its sizes over the samples of the file
-
-
-def parse_count(value: object) -> Dim:
-    """Return what an attribute counts: a number, an axis, ``samples``, or ``sum T``.
-
-    Raises:
-        ValueError: the value is none of these.
-    """
-    if (
-        isinstance(value, str)
-        and value.startswith(SUM)
-        and _is_dim(axis := value.removeprefix(SUM).strip())
-    ):
-        return SUM + axis
-    try:
-        return parse_dim(value)
-    except ValueError as error:
-        msg = f"{error}; an attribute may also count samples, or sum T (an axis added up over them)"
-        raise ValueError(msg) from error
-
-
-def parse_shape(value: object) -> object:
-    """Return a list of axes as a tuple; other values pass through to the type check.
-
-    Raises:
-        ValueError: an item is not an axis; the message shows the whole shape and, for ``4x4``, a
-            correction.
-    """
-    if not isinstance(value, list | tuple):
-        return value
-    for item in value:
-        if not _is_dim(item):
-            msg = (
-                f"cannot read axis {item!r} in {format_shape(value)}; axes are names or integers "
-                f"of 0 or more"
-            )
-            meant = [_PRODUCT.fullmatch(v) if isinstance(v, str) else None for v in value]
-            if isinstance(item, str) and _PRODUCT.fullmatch(item):
-                sizes = [
-                    s
-                    for v, m in zip(value, meant, strict=True)
-                    for s in ([m[1], m[2]] if m else [v])
-                ]
-                msg += f". Did you mean {format_shape(sizes)}?"
-            raise ValueError(msg)
-    return tuple(value)
-
-
-def format_shape(dims: Sequence[object]) -> str:
-    """Return a shape in the notation of the schema language."""
-    return "[" + ", ".join(map(str, dims)) + "]"
-
-
+# Units with their factor to the base unit: metre, radian, second.
 LENGTH: dict[str, float] = {"m": 1.0, "cm": 0.01, "mm": 0.001, "in": 0.0254, "ft": 0.3048}
 ANGLE: dict[str, float] = {"rad": 1.0, "deg": math.pi / 180}
 TIME: dict[str, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+# Pixels, and numbers without a unit.
 OTHER: frozenset[str] = frozenset({"px", "1"})
 UNITS: frozenset[str] = frozenset({*LENGTH, *ANGLE, *TIME, *OTHER})
 
@@ -104,19 +29,21 @@ FRAMES: frozenset[str] = frozenset(
 )
 CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
 
-# The rules know their bones.
+# Orders of joints whose bones the rules know.
 SKELETONS: frozenset[str] = frozenset({"mano21", "mano21_ho3d", "mano21_openpose"})
 
-ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # the rules know their joint limits
+# Robots whose joint limits the rules know.
+ROBOTS: frozenset[str] = frozenset({"panda", "leap"})
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
-# Typical names of skeleton fields, and their joint counts.
+# Typical names of skeleton fields, and their numbers of joints.
 JOINT_NAMES = r"joint|keypoint|landmark|kpt|skelet"
 JOINT_COUNTS = range(14, 71)
+# Typical names of points.
 POINT_NAMES = r"point|xyz|cloud|^pc|_pc|coord|vert|scan"
-# Rates of joints.
+# Typical names of rates of joints.
 RATE_NAMES = r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"
-# Sampling rate or time step of a recording.
+# Typical names of the sampling rate or time step of a recording.
 PACE_NAMES = (
     r"(?:^|[./])(?:(?:sampl\w*_?|frame_?)?(?:rate|freq(?:uency)?)|fps|hz|sr|dt|frame_?time)$"
 )
@@ -171,9 +98,89 @@ DTYPES: frozenset[str] = frozenset(
 )
 
 
-# Suggestions: characters of a word, and number of candidates.
-_LONGEST = 40
-_MOST = 400
+# One axis of a shape (``[T, 7]``): a name, or a size.
+Dim = int | str
+_AXIS_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+# Two sizes that were written as one axis: "4x4".
+_PRODUCT = re.compile(r"(\d+)[xX*](\d+)")
+# As a count: the number of samples in the file.
+SAMPLES = "samples"
+# Before an axis: the sum of its sizes over the samples of the file.
+SUM = "sum "
+
+
+def _is_dim(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value >= 0
+    return isinstance(value, str) and _AXIS_NAME.match(value) is not None
+
+
+def parse_dim(value: object) -> Dim:
+    """Return one axis: a size of 0 or more, or a name.
+
+    Raises:
+        ValueError: the value is neither.
+    """
+    if isinstance(value, int | str) and _is_dim(value):
+        return value
+    msg = f"cannot read axis {value!r}; axes are names or integers of 0 or more"
+    raise ValueError(msg)
+
+
+def parse_count(value: object) -> Dim:
+    """Return what an attribute counts: a number, an axis, ``samples``, or ``sum T``.
+
+    Raises:
+        ValueError: the value is none of these.
+    """
+    if isinstance(value, str) and value.startswith(SUM):
+        axis = value.removeprefix(SUM).strip()
+        if _is_dim(axis):
+            return SUM + axis
+    try:
+        return parse_dim(value)
+    except ValueError as error:
+        msg = f"{error}; an attribute may also count samples, or sum T (an axis added up over them)"
+        raise ValueError(msg) from error
+
+
+def parse_shape(value: object) -> object:
+    """Return a list of axes as a tuple; other values pass through to the type check.
+
+    Raises:
+        ValueError: an item is not an axis; the message shows the whole shape and, for ``4x4``, a
+            correction.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    for item in value:
+        if not _is_dim(item):
+            msg = (
+                f"cannot read axis {item!r} in {format_shape(value)}; axes are names or integers "
+                f"of 0 or more"
+            )
+            if _product(item):
+                sizes = [size for axis in value for size in _product(axis) or [axis]]
+                msg += f". Did you mean {format_shape(sizes)}?"
+            raise ValueError(msg)
+    return tuple(value)
+
+
+def _product(axis: object) -> list[str]:
+    """Return the two sizes of ``4x4``, [] for other values."""
+    match = _PRODUCT.fullmatch(axis) if isinstance(axis, str) else None
+    return [match[1], match[2]] if match is not None else []
+
+
+def format_shape(dims: Sequence[object]) -> str:
+    """Return a shape in the notation of the schema language."""
+    return "[" + ", ".join(map(str, dims)) + "]"
+
+
+# Characters of a word that gets a suggestion, and candidates that are compared with it: the
+# comparison takes quadratic time.
+_MOST_CHARACTERS = 40
+_MOST_CANDIDATES = 400
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
@@ -181,16 +188,15 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
     Notes:
         Ties go to the last in sorted order. Long words get no suggestion, and only the first
-        candidates count: the comparison takes quadratic time.
+        candidates count.
     """
-    lowered = {k.lower(): k for k in sorted(k for k in known if len(k) <= _LONGEST)[:_MOST]}
     text = str(word).lower()
-    near = (
-        difflib.get_close_matches(text, list(lowered), n=1, cutoff=0.6)
-        if len(text) <= _LONGEST
-        else []
-    )
-    return f". Did you mean {lowered[near[0]]!r}?" if near else ""
+    if len(text) > _MOST_CHARACTERS:
+        return ""
+    short = sorted(name for name in known if len(name) <= _MOST_CHARACTERS)[:_MOST_CANDIDATES]
+    names = {name.lower(): name for name in short}
+    near = difflib.get_close_matches(text, list(names), n=1, cutoff=0.6)
+    return f". Did you mean {names[near[0]]!r}?" if near else ""
 
 
 class Range(BaseModel):
@@ -204,14 +210,15 @@ class Range(BaseModel):
         return f"{_number(self.low)}..{_number(self.high)}"
 
 
+# Larger whole numbers keep the form of a float.
+_MOST_EXACT = 1e15
+
+
 def _number(value: float | None) -> str:
-    return (
-        ""
-        if value is None
-        else repr(int(value))
-        if float(value).is_integer() and abs(value) < 1e15
-        else repr(value)
-    )
+    if value is None:
+        return ""
+    is_exact_integer = float(value).is_integer() and abs(value) < _MOST_EXACT
+    return repr(int(value)) if is_exact_integer else repr(value)
 
 
 def _end(text: str, range_text: str) -> float | None:
@@ -236,7 +243,7 @@ def _range(value: object) -> Range:
     low, _, high = value.partition("..")
     parsed = Range(low=_end(low, value), high=_end(high, value))
     if parsed.low is None and parsed.high is None:
-        msg = f"{value!r} has no end; a range needs at least one, for example 0.02..0.4 or 10.."
+        msg = f"{value!r} is open on both sides; write at least one end, for example 10.."
         raise ValueError(msg)
     if parsed.low is not None and parsed.high is not None and parsed.low > parsed.high:
         swapped = Range(low=parsed.high, high=parsed.low)
@@ -281,9 +288,7 @@ def word_no(value: object) -> object:
 
 
 def _strings(value: object) -> object:
-    return (
-        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-    )
+    return (value,) if isinstance(value, str) else as_tuple(value)
 
 
 def as_tuple(value: object) -> object:
@@ -304,36 +309,40 @@ def _classes(value: object) -> int | Range | tuple[int, ...] | None:
         return tuple(value)
     if isinstance(value, str) and ".." in value:
         return _range(value)
-    msg = f"{value!r} says no classes; write a count (20), a range (0..40) or a list ([1, 3, 7])"
+    msg = (
+        f"cannot read classes {value!r}; write a count (20), a range (0..40) or a list ([1, 3, 7])"
+    )
     raise ValueError(msg)
 
 
 def _shows_classes(value: Any) -> Any:
-    return (
-        str(value)
-        if isinstance(value, Range)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-    )
+    if isinstance(value, Range):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _must_be(value: object) -> object:
     if value is None or isinstance(value, bool | int):
         return value
-    msg = f"{value!r} cannot be required; allowed are true, false or an integer"
+    msg = f"cannot require {value!r}; allowed are true, false or an integer"
     raise ValueError(msg)
 
 
 def _lists(value: object) -> object:
-    paths = value.items() if isinstance(value, dict) else [("", value)]
-    if value is None or (paths and all(isinstance(part, str) for pair in paths for part in pair)):
+    if value is None or (isinstance(value, str | dict) and _are_list_names(value)):
         return value
     msg = (
-        f"{value!r} names no lists; write a pattern ('{{split}}.txt') or a file for each split "
+        f"cannot read lists {value!r}; write a pattern ('{{split}}.txt') or a file for each split "
         f"({{val: val_list.txt}})"
     )
     raise ValueError(msg)
+
+
+def _are_list_names(value: str | dict[Any, Any]) -> bool:
+    if isinstance(value, str):
+        return True
+    names = [*value.keys(), *value.values()]
+    return bool(names) and all(isinstance(name, str) for name in names)
 
 
 def _list_files(value: str | dict[str, str]) -> str | dict[str, str]:
@@ -347,18 +356,19 @@ def _regex(value: object) -> object:
         try:
             Expression(value)
         except ValueError as error:
-            msg = f"{value!r} is not a regular expression that can be used: it {error}"
+            msg = f"cannot use the regular expression {value!r}: it {error}"
             raise ValueError(msg) from error
     return value
 
 
 def _file(value: str) -> str:
     if "\0" in value:
-        msg = f"{value!r} holds the character NUL, which no name of a file can have; leave it out"
+        msg = f"{value!r} has a NUL character, which no file name can have; leave it out"
         raise ValueError(msg)
     return value
 
 
+# Of columns: "pos:3", or "label" for one column.
 _PART = re.compile(r"^([A-Za-z_][\w]*)(?::([1-9]\d{0,6}))?$")
 
 
@@ -379,7 +389,7 @@ def parse_columns(text: str) -> dict[str, tuple[int, int]]:
             )
             raise ValueError(msg)
         if match[1] in parts:
-            msg = f"{match[1]!r} stands twice in {text!r}; each column needs a name of its own"
+            msg = f"{match[1]!r} is given twice in {text!r}; each column needs a name of its own"
             raise ValueError(msg)
         stop = start + int(match[2] or 1)
         parts[match[1]] = (start, stop)

@@ -1,17 +1,18 @@
 """The schema as frozen pydantic models.
 
-``schemas/README.md`` describes the language for users; every key there is an attribute here.
+Every key of the schema language is an attribute here, with its meaning and default below it.
+``schemas/README.md`` describes the same keys for users, with examples. A `Schema` checks each value
+on its own; `datacheck.schema.validate` checks whether the keys fit one another.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +28,7 @@ from pydantic import (
 from datacheck import tokenization
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_value
+from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.grammar import (
     CENTRES,
     DTYPES,
@@ -61,16 +63,20 @@ from datacheck.schema.patterns import Template, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
-# The rule about fields that a schema does not list; a scan reads them unless the rule is off.
-UNLISTED = "DC130"
-RECORDS = (".yaml", ".yml", ".json")  # list formats whose entries may be mappings
-ANY = "*"  # field name for all fields that a schema does not list
-
+# Value types that only the models below use; the grammar defines the others.
 Ints = Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
 Floats = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
 Count = Annotated[int, Field(gt=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
 Level = Literal["error", "warning", "info", "off"]
 Pair = Annotated[tuple[str, str], BeforeValidator(as_tuple)]
+
+# The name in `fields` for all fields that a schema does not list.
+ANY = "*"
+# The rule about fields that a schema does not list; a scan reads them unless the rule is off.
+UNLISTED = "DC130"
+# Suffixes of the list formats whose entries may be mappings instead of names.
+RECORDS = (".yaml", ".yml", ".json")
 
 
 class _Model(BaseModel):
@@ -80,76 +86,164 @@ class _Model(BaseModel):
 
 
 class StatsSpec(_Model):
-    """The normalization statistics of a field: one number per column, declared or read from a file.
-
-    Args:
-        optional: the normalizer works without the file, so the schema accepts its absence.
-    """
+    """The normalization statistics of a field: one number per column, declared or read from a file."""
 
     file: File | None = None
+    """JSON or YAML file with the statistics, relative to the data folder."""
     optional: bool = False
+    """Whether the file may be absent, because the normalizer works without it."""
     at: str | None = None
+    """The entry of `file` that holds the statistics of this field."""
     mean: Floats = ()
+    """Mean of each column, in the field's unit."""
     std: Floats = ()
+    """Standard deviation of each column, in the field's unit."""
     min: Floats = ()
+    """Smallest value of each column, in the field's unit."""
     max: Floats = ()
+    """Largest value of each column, in the field's unit."""
 
 
 class FieldSpec(_Model):
-    """One field: its role, its shape and dtype, and the conditions on its values."""
+    """One field: its role, its shape and dtype, and the conditions on its values.
+
+    Every key is optional. None or () leaves a property undeclared: the rules that need it do not
+    apply, or use the default that the key states. `datacheck.schema.validate.READ_BY` lists the
+    roles that a key is for.
+    """
+
+    # Kind of the values.
 
     role: Annotated[str | None, one_of(ROLES, "role")] = None
+    """The meaning of the values; decides which rules apply."""
     shape: Shape | None = None
+    """Axes of one sample: sizes, or names of axes that fields share (``T`` is time)."""
     dtype: Annotated[str | None, one_of(DTYPES, "dtype")] = None
+    """Type of the stored values: a NumPy dtype, ``text`` or ``json``."""
     unit: Annotated[str | None, one_of(UNITS, "unit")] = None
+    """Unit of the stored values, such as ``m``, ``deg`` or ``s``."""
+
+    # Presence and location.
+
     optional: bool = False
+    """Whether samples may lack the field."""
     absent: bool = False
+    """Whether samples must lack the field, for the splits of `when`."""
     at: str | None = None
+    """Name of the values inside their file, with ``@`` an attribute; default: the field's name."""
     file: File | None = None
+    """Pattern of the file that holds the field; default: the sample's own file."""
     columns: Columns | None = None
+    """Names of the columns of the last axis, such as ``pos:3 quat:4``."""
+
+    # Limits of the values.
+
     range: Interval | None = None
+    """Allowed values, in the field's unit."""
     size: Interval | None = None
+    """Allowed extent, in the field's unit: diagonal of the points, bone of a skeleton, or distance
+    of a position from the origin."""
     distance: Interval | None = None
+    """Allowed distance from the origin, or from the field `near`, in the field's unit."""
     finite: bool = True
+    """Whether NaN and infinity are forbidden."""
+
+    # Coordinate frame and camera.
+
     centered: Annotated[str | None, one_of(CENTRES, "centre"), BeforeValidator(word_no)] = None
+    """The centre that lies at the origin; ``no`` if none does."""
     centered_on: str | None = None
+    """The field with the centre that was subtracted from the coordinates."""
     frame: Annotated[str | None, one_of(FRAMES, "frame")] = None
+    """The coordinate frame."""
     up: Literal["x", "y", "z", "-x", "-y", "-z"] | None = None
+    """The axis that points up; default: that of the frame, if it defines one."""
     intrinsics: str | None = None
+    """The field with the camera matrix."""
     extrinsics: str | None = None
-    scale: Annotated[float, Field(gt=0)] | None = None
+    """The field with the camera's pose, a transform from the camera to the world."""
+
+    # Depth maps and images.
+
+    scale: PositiveFloat | None = None
+    """Value of one stored unit in the field's unit, for depth and for points before `posed_by`;
+    default 1."""
     channels: Floats = ()
+    """Value of one step of each channel in stored units, for depth in several channels."""
     origin: Literal["top_left", "bottom_left"] | None = None
+    """The corner of the image that its first row starts at."""
     image_size: Annotated[tuple[Count, Count], BeforeValidator(as_tuple)] | None = None
+    """Width and height of the camera's images, in pixels."""
+
+    # Bodies, robots and their motion.
+
     skeleton: Annotated[str | None, one_of(SKELETONS, "skeleton")] = None
+    """The known order of joints, which gives the bones."""
     robot: Annotated[str | None, one_of(ROBOTS, "robot")] = None
-    max_speed: Annotated[float, Field(gt=0)] | None = None
+    """The known robot, which gives the limits of the joints."""
+    max_speed: PositiveFloat | None = None
+    """Highest speed that is no jump, in the field's unit per second."""
     drives: str | None = None
+    """The field that shows the effect of this command, column by column."""
     lag: int | None = None
+    """Steps from a command to its effect in the field `drives`; default: 0 and 1 are allowed."""
     values: Floats = ()
+    """The only allowed values; of a gripper first open, then closed."""
     order: Literal["wxyz", "xyzw"] | None = None
+    """Order of the components of a quaternion; default ``wxyz``."""
+
+    # Relations to other fields.
+
     near: str | None = None
+    """The field that `distance` is measured from; default: the origin."""
     posed_by: str | None = None
+    """The pose or transform that puts these points into the world."""
     rests: Interval | None = None
+    """Allowed height of the lowest point after `posed_by`, in the field's unit."""
     indexes: str | None = None
+    """The points that these faces index."""
     encloses: str | None = None
+    """The points that must lie in these boxes."""
     pixels_of: str | None = None
+    """The image that these boxes lie in, or that has this width and height."""
     annotates: str | None = None
+    """The instance or segment field whose ids these annotations use."""
     encodes: Pair | None = None
+    """The class and instance fields of a ground truth ``class * 1000 + instance + 1``."""
     share: Interval | None = None
+    """Allowed share (0 to 1) of pixels that a mask sets, or that have a depth."""
+
+    # Statistics, labels and marks for missing values.
+
     stats: StatsSpec | None = None
+    """The statistics that the normalizer uses."""
     ignore: Ints = ()
+    """Labels that mean "no label"."""
     sentinels: Floats = ()
+    """Values that mean "no value"."""
     classes: Classes | None = None
+    """Allowed classes: a count, a range or a list."""
     min_points: Count | None = None
+    """Fewest points of a cloud or instance, or fewest poses."""
     min_instances: Count | None = None
+    """Fewest instances that the steps of `Schema.loader` must leave; default 1."""
     must_be: MustBe | None = None
+    """The one allowed value."""
+
+    # Text and tokens.
+
     speakers: Strings = ()
+    """Allowed speakers of a chat; default: any."""
     train_on: str | None = None
+    """The speaker whose turns are trained on; default ``assistant``."""
     preferred_over: str | None = None
+    """The field with the rejected answer to the same prompt."""
     label_of: str | None = None
+    """The tokens that these labels belong to."""
     shift: Literal[0, 1] | None = None
+    """Tokens that the labels are already shifted by; default 0: the model shifts them."""
     min_trained_tokens: Count | None = None
+    """Fewest trained tokens after template and truncation; default 1."""
 
     @property
     def ragged(self) -> str | None:
@@ -166,83 +260,113 @@ class SamplesSpec(_Model):
     """Where samples come from: their files, lists, contents, groups and companions."""
 
     files: Files
+    """Patterns of the files that hold samples; the first pattern that matches a file counts."""
     split: dict[str, Files] = Field(default_factory=dict)
+    """Patterns by split, for files whose path does not name their split."""
     list: Lists | None = None
+    """Pattern of the files that name the samples, or one file for each split."""
     records: File | None = None
+    """Pattern of the files that hold one mapping for each sample."""
     counts: dict[str, Counts] = Field(default_factory=dict)
+    """The axis that a number in the mappings of `list` or `records` counts."""
     companions: dict[str, Files] = Field(default_factory=dict)
+    """Patterns of files that must exist for each sample and that no field reads."""
     each: str | None = None
+    """The unit of a file that is one sample, such as ``line`` or ``/data/demo_*``; default: the
+    file."""
     group: str | None = None
+    """Pattern of the name that the samples of one sequence share."""
     masks: str | None = None
+    """The HDF5 group whose arrays name samples (robomimic's filter keys)."""
 
 
 class EpisodeSpec(_Model):
-    """The time axis: rate, allowed lengths, share of idle steps."""
+    """The time axis of an episode."""
 
-    fps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # a time step is 1 / fps
+    fps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None
+    """Steps per second: a time step is 1 / fps."""
     length: Interval | None = None
+    """Allowed number of steps."""
     max_idle: Share | None = None
+    """Allowed share of steps without motion; default: the rule's option."""
 
 
 class WindowsSpec(_Model):
-    """How training cuts episodes: window length in steps, stride, padding, short episodes."""
+    """How training cuts episodes into windows."""
 
     length: Count
+    """Steps of a window."""
     stride: Count = 1
+    """Steps from the start of one window to that of the next."""
     pad: Literal["none", "edge", "zero"] = "none"
+    """How windows continue beyond the end of an episode; none: they do not."""
     short: Literal["drop", "pad", "raise"] = "drop"
+    """What training does with an episode that is shorter than a window."""
 
 
-def _loader_steps(value: object) -> object:
+class _LoaderStep(NamedTuple):
+    takes: str
+    accepts: Callable[[object], bool]
+
+
+def _is_positive_count(value: object) -> bool:
+    # `type()`, not `isinstance`: True is not a number.
+    return type(value) is int and value > 0
+
+
+def _is_positive_number(value: object) -> bool:
+    return _is_positive_count(value) or (type(value) is float and 0 < value < math.inf)
+
+
+def _is_class_list(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is int for number in value)
+
+
+def _is_class_list_or_file(value: object) -> bool:
+    return _is_class_list(value) or (isinstance(value, str) and _is_inside(value))
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path can only name a file below the folder that it is relative to."""
+    if not path or "\0" in path:
+        return False
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+_LOADER_STEPS: Mapping[str, _LoaderStep] = {
+    "clip": _LoaderStep("a whole number of points above 0", _is_positive_count),
+    "voxel": _LoaderStep("an edge above 0 in the unit of the points", _is_positive_number),
+    "drop_classes": _LoaderStep("a list of class numbers", _is_class_list),
+    "keep_classes": _LoaderStep(
+        "a list of class numbers, or the file of the table that holds them, below the data folder",
+        _is_class_list_or_file,
+    ),
+    "min_points": _LoaderStep("a whole number of points above 0", _is_positive_count),
+    "captions": _LoaderStep(
+        "the name of the field that holds the captions", lambda value: isinstance(value, str)
+    ),
+}
+
+
+def _check_loader_step(name: object, value: object) -> None:
+    if name not in _LOADER_STEPS:
+        known = ", ".join(_LOADER_STEPS)
+        msg = f"unknown step {name!r}{suggestion(name, _LOADER_STEPS) or f'; known are {known}'}"
+        raise ValueError(msg)
+    step = _LOADER_STEPS[str(name)]
+    if not step.accepts(value):
+        msg = f"{name}: found {value!r}; this step takes {step.takes}"
+        raise ValueError(msg)
+
+
+def _check_loader_steps(value: object) -> object:
     if isinstance(value, dict):
         for name, setting in value.items():
-            _loader_step(name, setting)
+            _check_loader_step(name, setting)
     return value
 
 
-def _loader_step(name: object, value: object) -> None:
-    kinds: dict[object, tuple[str, bool]] = {
-        "clip": ("a whole number of points above 0", _above_0(value, int)),
-        "voxel": ("an edge above 0 in the unit of the points", _above_0(value, int, float)),
-        "drop_classes": ("a list of class numbers", _class_numbers(value)),
-        "keep_classes": (
-            "a list of class numbers, or the file of the table that holds them, below the data "
-            "folder",
-            _class_numbers(value) or (isinstance(value, str) and _inside(value)),
-        ),
-        "min_points": ("a whole number of points above 0", _above_0(value, int)),
-        "captions": ("the name of the field that holds the captions", isinstance(value, str)),
-    }
-    if name not in kinds:
-        msg = f"unknown step {name!r}" + (
-            suggestion(name, map(str, kinds)) or f"; known are {', '.join(map(str, kinds))}"
-        )
-        raise ValueError(msg)
-    takes, fits = kinds[name]
-    if not fits:
-        msg = f"{name}: found {value!r}; this step takes {takes}"
-        raise ValueError(msg)
-
-
-def _class_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(v) is int for v in value)
-
-
-def _inside(path: str) -> bool:
-    return (
-        bool(path)
-        and "\0" not in path
-        and not Path(path).is_absolute()
-        and ".." not in Path(path).parts
-    )
-
-
-def _above_0(value: Any, *kinds: type) -> bool:
-    # `type()`, not `isinstance`: True is not a number.
-    return type(value) in kinds and bool(0 < value < float("inf"))
-
-
-class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_steps)]]):
+class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_check_loader_steps)]]):
     """The steps of the training loader on instances, in order; instances are counted after them.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points),
@@ -263,39 +387,54 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
 
 
 class TokenizerSpec(_Model):
-    """How text becomes tokens: tokenizer path, vocabulary size, maximum length, supervised part."""
+    """How text becomes tokens, and which part of a text is trained on."""
 
     path: File | None = None
+    """Tokenizer file or folder, relative to the data folder."""
     vocab: Count | None = None
+    """Size of the vocabulary."""
     max_length: Count | None = None
+    """Tokens at which training truncates a sample."""
     lengths: dict[str, Count] = Field(default_factory=dict)
+    """`max_length` by split, for splits with another one."""
     start: str = "<|im_start|>assistant\n"
+    """Text before the part that is trained on; depends on the chat template."""
     end: str = "<|im_end|>\n"
+    """Text after the part that is trained on."""
 
 
 class SplitsSpec(_Model):
     """The key that keeps samples together across splits, and the splits that must not share it."""
 
     key: str
+    """A placeholder of `SamplesSpec.files`, ``file``, ``group``, or the name of a field."""
     match: Regex | None = None
+    """The part of the key that counts: the expression's first group, or all that it finds."""
     disjoint: Strings = ()
+    """The splits that must not share a key."""
 
 
 class DuplicatesSpec(_Model):
-    """The severity of exact copies, and the similarity (0 to 1) at which near copies begin."""
+    """How copies of samples are judged."""
 
     exact: Annotated[Level, BeforeValidator(word_off)] = "warning"
+    """Severity of exact copies."""
     near: Share | None = None
+    """Similarity (0 to 1) from which two samples are near copies."""
 
 
 class RuleSpec(_Model):
-    """Settings of one rule: severity, share allowed to fail, waived keys, and its own options."""
+    """Settings of one rule; further keys are options of the rule."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     severity: Annotated[Level | None, BeforeValidator(word_off)] = None
+    """Severity in place of the rule's own."""
     allow: Share = 0.0
+    """Share of the samples that may fail."""
     ignore: Strings = ()
+    """Keys of samples that may fail, or patterns of keys."""
     reason: str | None = None
+    """Why samples are ignored; required with `ignore`."""
 
     @model_validator(mode="after")
     def _check_reason(self) -> RuleSpec:
@@ -305,110 +444,14 @@ class RuleSpec(_Model):
         return self
 
 
-def _rule(value: object) -> object:
-    return {"severity": value} if value is False or isinstance(value, str) else value
-
-
-def _change(value: object) -> object:
-    if value == "absent":
-        return {"absent": True}
-    if isinstance(value, dict | FieldSpec):
-        return value
-    msg = (
-        f"found {value!r}; write absent, or the keys of the field that differ, for example "
-        f"{{shape: [3]}}"
-    )
-    raise ValueError(msg)
-
-
-def _explicit_values(change: FieldSpec) -> dict[str, Any]:
-    return change.model_dump(exclude_unset=True, mode="json")
-
-
-def _name(value: str) -> str:
-    if re.fullmatch(r"[^\W_][\w.-]{0,99}", value) is None:
-        msg = (
-            f"{value!r} cannot name a folder; write letters, digits, '-', '_' and '.', at most 100"
-        )
-        raise ValueError(msg)
-    return value
-
-
-def _holds(folder: str, root: str, templates: Sequence[Template]) -> bool:
-    """Return whether a folder holds a file that a pattern names; searches links last.
-
-    Notes:
-        Follows links to folders within `root`, sorted by name, except links to a folder that
-        contains the link. Visits at most `_LINKED` folders behind links: two folders that link to
-        each other have infinitely many paths.
-    """
-    waiting = [""]
-    linked = deque[str]()
-    links_left = _LINKED
-    within = f"{root.rstrip('/')}/"
-    while templates and (waiting or (linked and links_left)):
-        is_link = not waiting
-        links_left -= is_link
-        head = linked.popleft() if is_link else waiting.pop()
-        folders, links, files = _listed(f"{folder}/{head}")
-        paths = (
-            head + name
-            for name in files
-            if any(t.match(head + name) is not None for t in templates)
-        )
-        if any(os.path.isfile(f"{folder}/{path}") for path in paths):  # noqa: PTH113  Path.is_file may raise
-            return True
-        real_folder = f"{os.path.realpath(f'{folder}/{head}')}/" if links else ""
-        goals = ((name, f"{os.path.realpath(f'{folder}/{head}{name}')}/") for name in links)
-        linked += [
-            f"{head}{name}/"
-            for name, goal in goals
-            if goal.startswith(within) and not real_folder.startswith(goal)
-        ]
-        (linked if is_link else waiting).extend(f"{head}{name}/" for name in folders)
-        while len(linked) > _LINKED:
-            linked.pop()
-    return False
-
-
-def _listed(folder: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the sorted names of folders, links to folders, and files in a folder."""
-    name_lists: tuple[list[str], list[str], list[str]] = [], [], []
-    try:
-        with os.scandir(folder) as scan:
-            for entry in scan:
-                with suppress(OSError):  # a link to itself
-                    is_dir = entry.is_dir()
-                    name_lists[(1 if entry.is_symlink() else 0) if is_dir else 2].append(entry.name)
-    except OSError:  # the listing reports it
-        pass
-    for names in name_lists:
-        names.sort()
-    return name_lists
-
-
-def _replaced(text: str, heads: Mapping[str, str]) -> str:
-    head = next((head for head in heads if text.startswith(head)), "")
-    return heads[head] + text.removeprefix(head) if head else text
-
-
-# The changes of a field for a split; includes keys that are set back to their default.
-Change = Annotated[
-    FieldSpec,
-    BeforeValidator(_change),
-    PlainSerializer(_explicit_values, return_type=dict[str, Any]),
-]
-_NOTHING = FieldSpec()
-_LINKED = 1_000  # limit for folders behind links in the search for an extra folder
-
-
-# Each field has up to some tens of measured columns, with its name in each.
+# A schema has at most so many fields: each of them has up to some tens of measured columns.
 MOST_FIELDS = 1_000
-_NAME_BYTES = 100_000
-_MOST_PLACES = 20_000  # fields times splits in `when`: a scan expands all of them
-
-
-_MOST_PATTERNS = 2_000  # `ignore` patterns of all rules: each is matched with each failing key
+# Bytes of the names of all fields together: each measured column repeats the name of its field.
+_MOST_NAME_BYTES = 100_000
+# Fields times splits in `when`: a scan expands the schema for each split.
+_MOST_DECLARATIONS = 20_000
+# Patterns in the `ignore` of all rules: each is matched with each failing key.
+_MOST_PATTERNS = 2_000
 
 
 def is_pattern(entry: str) -> bool:
@@ -421,52 +464,111 @@ def exceeded_limit(names: Collection[str]) -> str:
     if len(names) > MOST_FIELDS:
         return f"{len(names):,} fields; a schema declares at most {MOST_FIELDS:,}"
     nbytes = sum(len(name.encode("utf-8", "surrogatepass")) for name in names)
-    if nbytes > _NAME_BYTES:
+    if nbytes > _MOST_NAME_BYTES:
         return (
             f"{len(names):,} fields with names of {nbytes:,} bytes in all; a schema declares at "
-            f"most {_NAME_BYTES:,}"
+            f"most {_MOST_NAME_BYTES:,}"
         )
     return ""
+
+
+def _read_rule(value: object) -> object:
+    """Return a rule's settings as a mapping: a severity alone (or ``off``) is a short form."""
+    return {"severity": value} if value is False or isinstance(value, str) else value
+
+
+def _read_change(value: object) -> object:
+    """Return a field's change for a split as its keys: ``absent`` alone is a short form."""
+    if value == "absent":
+        return {"absent": True}
+    if isinstance(value, dict | FieldSpec):
+        return value
+    msg = (
+        f"found {value!r}; write absent, or the keys of the field that differ, for example "
+        f"{{shape: [3]}}"
+    )
+    raise ValueError(msg)
+
+
+def _explicit_values(spec: FieldSpec) -> dict[str, Any]:
+    return spec.model_dump(exclude_unset=True, mode="json")
+
+
+def _check_name(value: str) -> str:
+    if re.fullmatch(r"[^\W_][\w.-]{0,99}", value) is None:
+        msg = (
+            f"{value!r} cannot name a folder; write letters, digits, '-', '_' and '.', at most 100"
+        )
+        raise ValueError(msg)
+    return value
+
+
+# The changes of a field for a split. Serialized with the keys that are set back to their default.
+Change = Annotated[
+    FieldSpec,
+    BeforeValidator(_read_change),
+    PlainSerializer(_explicit_values, return_type=dict[str, Any]),
+]
+_UNDECLARED = FieldSpec()
 
 
 class Schema(_Model):
     """The schema of a dataset. Build one from YAML with `datacheck.schema.load`."""
 
     datacheck: Literal[1]
-    name: Annotated[str, AfterValidator(_name)]
+    """Version of the language."""
+    name: Annotated[str, AfterValidator(_check_name)]
+    """Names results and caches, so it can name a folder."""
     roots: dict[str, Annotated[File | tuple[File, ...], BeforeValidator(as_tuple)]] = Field(
         default_factory=dict
     )
+    """Extra folders: their default places below the data folder, "" for none."""
     samples: SamplesSpec
+    """Which files there are, and what one sample is."""
     near_names: bool = False
+    """Whether a required field may be read from a similar name that all samples have."""
     columns: Columns | None = None
+    """How the only array of a file is cut into fields, such as ``xyz:3 rgb:3 label``."""
     fields: dict[str, FieldSpec] = Field(default_factory=dict)
+    """The fields by name; `ANY` describes all others."""
     attrs: dict[str, Counts] = Field(default_factory=dict)
+    """What an attribute counts: an axis, a number, ``samples``, or ``sum`` of an axis."""
     episode: EpisodeSpec | None = None
+    """The time axis; None: samples are no episodes, or nothing is declared of them."""
     windows: WindowsSpec | None = None
+    """How training cuts episodes; None: not at all."""
     loader: LoaderSpec | None = None
+    """Steps of the training loader before it counts instances; None: no steps."""
     tokenizer: TokenizerSpec | None = None
+    """How text becomes tokens; None: tokens are not counted."""
     duplicates: DuplicatesSpec = Field(default_factory=DuplicatesSpec)
+    """How copies of samples are judged."""
     splits: SplitsSpec | None = None
+    """Which samples must stay in one split; None: undeclared."""
     when: dict[str, dict[str, Change]] = Field(default_factory=dict)
-    rules: dict[str, Annotated[RuleSpec, BeforeValidator(_rule)]] = Field(default_factory=dict)
+    """Changes of fields by condition (``split=NAME``) and field."""
+    rules: dict[str, Annotated[RuleSpec, BeforeValidator(_read_rule)]] = Field(default_factory=dict)
+    """Settings by rule code, or by the name of a check."""
     checks: Strings = ()
+    """The user's own checks, as ``package.module:function``."""
 
     @model_validator(mode="after")
     def _check_field_count(self) -> Schema:
-        names = self.fields.keys() | {name for changes in self.when.values() for name in changes}
+        changed_names = {name for changes in self.when.values() for name in changes}
+        names = self.fields.keys() | changed_names
         if exceeded := exceeded_limit(names):
             msg = (
-                f'{exceeded}, those of when included. Declare the fields that are used, and "*" '
-                f"for all others"
+                f'{exceeded}, counting those of when. Declare the fields that are used, and "*" for '
+                f"all others"
             )
             raise ValueError(msg)
-        if (declaration_count := len(names) * (1 + len(self.when))) > _MOST_PLACES:
-            count_text = (
-                f"{len(names):,} fields for {len(self.when):,} splits of when are {declaration_count:,} "
-                f"declarations"
+        declarations = len(names) * (1 + len(self.when))
+        if declarations > _MOST_DECLARATIONS:
+            msg = (
+                f"{len(names):,} fields for {len(self.when):,} splits of when are "
+                f"{declarations:,} declarations; at most {_MOST_DECLARATIONS:,} are allowed. "
+                f"Declare fewer fields or fewer splits"
             )
-            msg = f"{count_text}; at most {_MOST_PLACES:,} are allowed. Declare fewer of either"
             raise ValueError(msg)
         return self
 
@@ -477,10 +579,10 @@ class Schema(_Model):
         )
         if patterns > _MOST_PATTERNS:
             msg = (
-                f"rules: {patterns:,} entries of ignore hold *, ? or [; at most "
-                f"{_MOST_PATTERNS:,} may. "
+                f"rules: {patterns:,} entries of ignore are patterns (with *, ? or [); at most "
+                f"{_MOST_PATTERNS:,} are allowed. Write full keys ([ as [[]), fewer patterns that "
+                f"match more keys, or allow"
             )
-            msg += "Write keys in full ([ as [[]), fewer patterns that mean more of them, or allow"
             raise ValueError(msg)
         return self
 
@@ -498,13 +600,11 @@ class Schema(_Model):
 
     def for_split(self, split: str) -> Schema:
         """Return the schema with the ``when: split=...`` block and ``max_length`` of a split."""
-        changes = self.when.get(f"split={split}", {})
         if self.tokenizer is not None and split in self.tokenizer.lengths:
             length = {"max_length": self.tokenizer.lengths[split], "lengths": {}}
-            split_schema = self.model_copy(
-                update={"tokenizer": self.tokenizer.model_copy(update=length)}
-            )
-            return split_schema.for_split(split)
+            tokenizer = self.tokenizer.model_copy(update=length)
+            return self.model_copy(update={"tokenizer": tokenizer}).for_split(split)
+        changes = self.when.get(f"split={split}", {})
         if not changes:
             return self
         fields = {name: _explicit_values(spec) for name, spec in self.fields.items()}
@@ -523,38 +623,43 @@ class Schema(_Model):
         Raises:
             UsageError: several places hold files that the schema's patterns name.
         """
-        several = {
-            name: places
+        located = {
+            name: self._locate(name, places, data)
             for name, places in self.roots.items()
             if isinstance(places, tuple) and name not in given
         }
-        if not several:
-            return self
-        resolved = {name: self._place_of(name, places, data) for name, places in several.items()}
-        return self.model_copy(update={"roots": {**self.roots, **resolved}})
+        return self.model_copy(update={"roots": {**self.roots, **located}}) if located else self
 
-    def _place_of(self, name: str, places: Sequence[str], data: Path) -> str:
-        head = f"{{{name}}}/"
-        texts = [text.removeprefix(head) for text in self._companions() if text.startswith(head)]
-        templates = [parse(text, f"{self.name}, roots.{name}") for text in dict.fromkeys(texts)]
-        root = os.path.realpath(data)
-        real = {place: os.path.realpath(f"{data}/{place}") for place in places}
-        inside = [place for place in places if f"{real[place]}/".startswith(f"{root.rstrip('/')}/")]
-        holding = [place for place in inside if _holds(real[place], root, templates)]
-        # Otherwise the files in one place would hide those in another.
-        if len({real[place] for place in holding}) > 1:
+    def _locate(self, name: str, places: Sequence[str], data: Path) -> str:
+        """Return the place that holds the files, or else the first that exists, or the first."""
+        data_root = os.path.realpath(data)
+        real_paths = {place: os.path.realpath(f"{data}/{place}") for place in places}
+        templates = self._templates_below(name)
+        holding = [
+            place
+            for place, path in real_paths.items()
+            if is_below(path, data_root) and holds_match(path, data_root, templates)
+        ]
+        # Two names of one folder are fine. The files of two folders would hide one another.
+        if len({real_paths[place] for place in holding}) > 1:
             msg = (
                 f"schema {self.name}: {' and '.join(holding)} hold files of {name}. Say which "
-                f"counts (--root "
-                f"{name}=DIR), or remove the others."
+                f"counts (--root {name}=DIR), or remove the others."
             )
             raise UsageError(msg)
-        return next(iter(holding), next((p for p in places if os.path.isdir(real[p])), places[0]))  # noqa: PTH112
+        existing = (place for place, path in real_paths.items() if os.path.isdir(path))  # noqa: PTH112
+        return holding[0] if holding else next(existing, places[0])
 
-    def _companions(self) -> Iterator[str]:
+    def _templates_below(self, root: str) -> list[Template]:
+        """Return the patterns below an extra folder, relative to it."""
+        head = f"{{{root}}}/"
+        texts = [text.removeprefix(head) for text in self._file_patterns() if text.startswith(head)]
+        return [parse(text, f"{self.name}, roots.{root}") for text in dict.fromkeys(texts)]
+
+    def _file_patterns(self) -> Iterator[str]:
         """Yield the patterns of companion files and of the fields' own files."""
-        for change in (self.fields, *self.when.values()):
-            yield from (spec.file for spec in change.values() if spec.file)
+        for specs in (self.fields, *self.when.values()):
+            yield from (spec.file for spec in specs.values() if spec.file)
         for patterns in self.samples.companions.values():
             yield from patterns
 
@@ -574,37 +679,41 @@ class Schema(_Model):
             Default places are below the data folder. A folder without a default place stays
             unresolved: the source requires it.
         """
-        for name in sorted(given):
-            if name not in self.roots:
-                hint = suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
-                msg = f"schema {self.name} has no extra folder called {name!r}{hint}"
-                raise UsageError(msg)
-        places = (self if data is None else self.located(data, given)).roots.items()
+        self._check_roots(given)
+        located = self if data is None else self.located(data, given)
         default_paths = {
-            name: path[0] if isinstance(path, tuple) else path for name, path in places
+            name: places[0] if isinstance(places, tuple) else places
+            for name, places in located.roots.items()
         }
         replacements = {
             f"{{{name}}}/": f"{path}/"
             for name, path in default_paths.items()
             if path and name not in given
         }
-        moved = self._with_files(replacements) if replacements else self
-        if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
-            return moved
-        tokenizer = moved.tokenizer.model_copy(
-            update={"path": tokenization.located(data, moved.tokenizer.path)}
-        )
-        return moved.model_copy(update={"tokenizer": tokenizer})
+        placed = self._with_replaced_roots(replacements) if replacements else self
+        if data is None or placed.tokenizer is None or placed.tokenizer.path is None:
+            return placed
+        path = tokenization.located(data, placed.tokenizer.path)
+        tokenizer = placed.tokenizer.model_copy(update={"path": path})
+        return placed.model_copy(update={"tokenizer": tokenizer})
 
-    def _with_files(self, replacements: Mapping[str, str]) -> Schema:
+    def _check_roots(self, given: Collection[str]) -> None:
+        for name in sorted(given):
+            if name not in self.roots:
+                hint = suggestion(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                msg = f"schema {self.name} has no extra folder called {name!r}{hint}"
+                raise UsageError(msg)
+
+    def _with_replaced_roots(self, replacements: Mapping[str, str]) -> Schema:
+        """Return the schema with the beginnings of file patterns replaced."""
         data = self.model_dump(exclude_unset=True, mode="json")
         for fields in (data.get("fields", {}), *data.get("when", {}).values()):
             for spec in fields.values():
                 if spec.get("file"):
-                    spec["file"] = _replaced(spec["file"], replacements)
+                    spec["file"] = _with_replaced_head(spec["file"], replacements)
         companions = data["samples"].get("companions", {})
         for name, patterns in companions.items():
-            companions[name] = [_replaced(pattern, replacements) for pattern in patterns]
+            companions[name] = [_with_replaced_head(text, replacements) for text in patterns]
         return Schema.model_validate(data)
 
     def parts(self, name: str) -> dict[str, tuple[int, int]]:
@@ -625,18 +734,17 @@ class Schema(_Model):
         Attributes that count the contents of a file may be missing.
         """
         return sorted(
-            n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM)
+            name
+            for name, counted in self.attrs.items()
+            if counted != SAMPLES and not str(counted).startswith(SUM)
         )
 
     @property
     def reads_unlisted(self) -> bool:
         """Whether a scan also reads numeric fields that the schema does not list."""
         rule = self.rules.get(UNLISTED)
-        return (
-            bool(self.stored)
-            and ANY not in self.fields
-            and (rule is None or rule.severity != "off")
-        )
+        is_off = rule is not None and rule.severity == "off"
+        return bool(self.stored) and ANY not in self.fields and not is_off
 
     @property
     def stored(self) -> dict[str, FieldSpec]:
@@ -649,7 +757,7 @@ class Schema(_Model):
 
     def spec(self, name: str) -> FieldSpec:
         """Return the declaration of a field or part, or else the ``"*"`` entry, or an empty one."""
-        return self.fields.get(name) or self.fields.get(ANY) or _NOTHING
+        return self.fields.get(name) or self.fields.get(ANY) or _UNDECLARED
 
     def of_role(self, *roles: str) -> Iterator[tuple[str, FieldSpec]]:
         """Yield (name, spec) of the present fields with one of these roles, in name order."""
@@ -658,19 +766,28 @@ class Schema(_Model):
                 yield name, self.fields[name]
 
 
-_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-_VIDEOS = (".mp4", ".m4v", ".mov")  # only their headers are read
+def _with_replaced_head(text: str, replacements: Mapping[str, str]) -> str:
+    for head, replacement in replacements.items():
+        if text.startswith(head):
+            return replacement + text.removeprefix(head)
+    return text
+
+
+# Files that hold one image each.
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+# Videos of which a scan reads the header only: the times of the frames, no pixels.
+_VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov")
 
 
 def pixels(schema: Schema) -> frozenset[str]:
     """Return the pixel fields: images, videos stored as arrays, depth maps in image files."""
-    pixel_fields = set()
-    for name, spec in schema.stored.items():
-        files = (spec.file,) if spec.file is not None else schema.samples.files
-        as_images = spec.role == "depth" and all(file.lower().endswith(_IMAGES) for file in files)
-        as_array = spec.role == "video" and not all(
-            file.lower().endswith(_VIDEOS) for file in files
-        )
-        if spec.role == "image" or as_images or as_array:
-            pixel_fields.add(name)
-    return frozenset(pixel_fields)
+    return frozenset(name for name, spec in schema.stored.items() if _has_pixels(spec, schema))
+
+
+def _has_pixels(spec: FieldSpec, schema: Schema) -> bool:
+    files = schema.samples.files if spec.file is None else (spec.file,)
+    if spec.role == "depth":
+        return all(file.lower().endswith(_IMAGE_SUFFIXES) for file in files)
+    if spec.role == "video":
+        return not all(file.lower().endswith(_VIDEO_SUFFIXES) for file in files)
+    return spec.role == "image"

@@ -28,8 +28,9 @@ from datacheck.model.sample import Block, Column, Container, Depth, Origins, Pee
 from datacheck.model.table import Note
 from datacheck.runtime.beneath import SMALL_BYTES, File, check_holes, stamp_of
 from datacheck.runtime.hashing import digest_array, digest_bytes, shortened
+from datacheck.schema.linear_regex import Expression
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.patterns import Expression, Template, parse
+from datacheck.schema.patterns import Template, parse
 from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values, check_roots
 from datacheck.sources.listing import LINKED, stat_entry
 from datacheck.sources.opening import Opener

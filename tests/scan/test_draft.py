@@ -17,9 +17,11 @@ from PIL import Image
 
 from datacheck.cli.init import init
 from datacheck.errors import UsageError
+from datacheck.infer.axes import name_axes
 from datacheck.infer.draft import draft
-from datacheck.infer.guess import guess, name_axes
-from datacheck.infer.profile import FieldProfile, look
+from datacheck.infer.guess import guess
+from datacheck.infer.profile import FieldProfile
+from datacheck.infer.worker import profile_samples
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema, parse_schema
@@ -991,7 +993,7 @@ def test_bytes_of_no_known_type_are_no_read_data(tmp_path, monkeypatch):
 
 
 def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr("datacheck.infer.profile._MOST_SEEN", 3)
+    monkeypatch.setattr("datacheck.infer.worker._MOST_PROFILES", 3)
     np.savez(tmp_path / "1.npz", **{f"a{n}": np.zeros((4, 3)) for n in range(9)})
     items = [item.as_dict() for item in plan_work(load_schema("files"), list_files(tmp_path)).items]
     task = {
@@ -1000,7 +1002,7 @@ def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkey
         "items": items,
         "most": 9,
     }
-    assert sorted(look(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
+    assert sorted(profile_samples(task, lambda _: None)["fields"]) == ["a0", "a1", "a2"]
 
 
 def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not(tmp_path):
@@ -1027,6 +1029,16 @@ def test_records_in_json_lists_and_lines_are_samples_and_other_documents_are_not
     # Now the lists are not the data
     (folder / "large.json").write_bytes(orjson.dumps({"text": "x" * 100_000}))
     assert parse_schema(draft(folder).text).samples.files == ("more.jsonl",)
+
+
+def test_records_at_several_depths_are_samples(tmp_path):
+    """No pattern fits lists and lines at two depths: init once called the files empty."""
+    rows = [{"instruction": f"Say {i} " * 20, "output": f"yes {i}"} for i in range(60)]
+    (tmp_path / "d/lists").mkdir(parents=True)
+    (tmp_path / "d/lists/all.json").write_bytes(orjson.dumps(rows))
+    (tmp_path / "d/more.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows[:9])))
+    samples = parse_schema(draft(tmp_path / "d").text).samples
+    assert (samples.each, samples.files) == ("line", ("lists/all.json", "more.jsonl"))
 
 
 def test_a_list_of_other_records_that_is_small_beside_the_rest_is_no_part_of_them(tmp_path):

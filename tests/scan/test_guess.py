@@ -9,9 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.infer.axes import name_axes
 from datacheck.infer.draft import draft
-from datacheck.infer.guess import _round, guess, name_axes
+from datacheck.infer.guess import guess
 from datacheck.infer.profile import FieldProfile
+from datacheck.infer.ranges import rounded
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 
@@ -446,5 +448,5 @@ def test_rows_of_the_test_split_that_train_repeats_are_named_whatever_their_inde
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])
 def test_what_is_not_finite_is_rounded_to_itself(value):
-    assert _round(value) == _round(value, down=True) == value
-    assert math.isnan(_round(math.nan))
+    assert rounded(value) == rounded(value, down=True) == value
+    assert math.isnan(rounded(math.nan))

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from datacheck.infer.draft import draft, group_files
+from datacheck.infer.draft import draft
+from datacheck.infer.parts import group_files
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.schema.patterns import parse

@@ -28,31 +28,31 @@ def said(text):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("a: {role: text, range: 0..1}", "a.range: a field of text has no range"),
+        ("a: {role: text, range: 0..1}", "a.range: a field of text cannot have range"),
         (
             "a: {role: text, size: 0..1}",
-            "a.size: a field with role text has no size; it is read for joints, points, pose, "
+            "a.size: a field with role text cannot have size; it is for joints, points, pose, "
             "position",
         ),
         (
             "a: {size: 0..1}",
-            "a.size: a field with no role has no size; it is read for joints, points, pose, "
+            "a.size: a field with no role cannot have size; it is for joints, points, pose, "
             "position",
         ),
         (
             "a: {role: points, speakers: [user]}",
-            "a.speakers: a field with role points has no speakers; it is read for chat",
+            "a.speakers: a field with role points cannot have speakers; it is for chat",
         ),
         (
             "a: {role: points, skeleton: mano21_ho3d}",
-            "a.skeleton: a field with role points has no skeleton; it is read for joints",
+            "a.skeleton: a field with role points cannot have skeleton; it is for joints",
         ),
         (
             "a: {role: class, min_instances: 1}",
-            "a.min_instances: a field with role class has no min_instances; it is read for instance",
+            "a.min_instances: a field with role class cannot have min_instances; it is for instance",
         ),
-        ("a: {role: text, dtype: float32}", "a.dtype: role text is text or JSON, not float32"),
-        ("a: {role: points, dtype: json}", "a.dtype: role points is numbers, not json"),
+        ("a: {role: text, dtype: float32}", "a.dtype: role text needs text or json; found float32"),
+        ("a: {role: points, dtype: json}", "a.dtype: role points needs numbers; found json"),
         (
             "a: {role: points, unit: rad}",
             "a.unit: rad is not a length, as role points needs; allowed are m, cm, mm, in, ft",
@@ -67,11 +67,11 @@ def said(text):
         ),
         (
             "a: {role: quaternion, shape: [T, 3]}",
-            "a.shape: the last axis of a quaternion is 4; found 3",
+            "a.shape: the last axis of a quaternion has size 4; found 3",
         ),
         (
             "a: {shape: [G, 23], columns: 'pos:3 quat:4'}",
-            "a.columns: 7 columns are named, but the last axis of the shape is 23",
+            "a.columns: 7 columns are named, but the last axis of the shape has size 23",
         ),
         (
             "a: {role: points, near: xzy}",
@@ -80,16 +80,16 @@ def said(text):
         ("a: {role: points, near: a}", "a.near: no other field is called 'a'; there are xyz, cam"),
         (
             "a: {role: points, near: cam}",
-            "a.near: cam has no role that fits; near names a field of role joints, points, pose, "
-            "position",
+            "a.near: near needs a field of role joints, points, pose, position; cam has role "
+            "intrinsics",
         ),
         (
             "a: {role: points, intrinsics: xyz}",
-            "a.intrinsics: xyz has no role that fits; intrinsics names a field of role intrinsics",
+            "a.intrinsics: intrinsics needs a field of role intrinsics; xyz has role points",
         ),
         (
             "a: {file: 'x/{seqq}.txt'}",
-            "a.file: nothing is called {seqq} in 'x/{seqq}.txt'. Did you mean 'seq'?",
+            "a.file: unknown placeholder {seqq} in 'x/{seqq}.txt'. Did you mean 'seq'?",
         ),
         (
             "a: {file: '/etc/passwd'}",
@@ -103,7 +103,7 @@ def said(text):
         ),
         (
             "a: {file: 'b.json', at: '{sceen}'}",
-            "a.at: nothing is called {sceen} in '{sceen}'; known are split, seq, id",
+            "a.at: unknown placeholder {sceen} in '{sceen}'; known are split, seq, id",
         ),
         ("xyz.x: {}", None),
         ("'*': {at: a}", "*.at: * stands for fields that are not listed and cannot have at"),
@@ -147,7 +147,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{a}.npy', group: '{b}'}",
-            "3, samples.group: nothing is called {b} in '{b}'; known are a, file",
+            "3, samples.group: unknown placeholder {b} in '{b}'; known are a, file",
         ),
         (
             "samples: {files: '{a.npy'}",
@@ -156,7 +156,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{1a}.npy'}",
-            "3, samples.files: cannot read '{1a}.npy': {1a} is no name; write {name} or "
+            "3, samples.files: cannot read '{1a}.npy': {1a} is not a name; write {name} or "
             "{name:regular expression}. Patterns look like '{split}/{id}.npy'.",
         ),
         (
@@ -171,26 +171,26 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{a}{b}.npy'}",
-            "3, samples.files: cannot read '{a}{b}.npy': where {a} ends is open; say what it looks "
-            "like: {a:train|val}. Patterns look like '{split}/{id}.npy'.",
+            "3, samples.files: cannot read '{a}{b}.npy': the end of {a} is not clear; constrain the "
+            "name: {a:train|val}. Patterns look like '{split}/{id}.npy'.",
         ),
         (
             "samples: {files: '{split}.npy', list: '{split}.txt'}",
-            "3, samples.list: its lines fill placeholders of files that its own name does not use, "
-            "and there is none",
+            "3, samples.list: the lines of a list name what placeholders of files stand for, but the "
+            "name of the list already uses all of them",
         ),
         (
             "samples: {files: '{a}.npy', list: '{spilt}.txt'}",
-            "3, samples.list: nothing is called {spilt} in '{spilt}.txt'. Did you mean 'split'?",
+            "3, samples.list: unknown placeholder {spilt} in '{spilt}.txt'. Did you mean 'split'?",
         ),
         (
             "samples: {files: '{split}/{a}.npy', list: {val: '{split}.txt'}}",
-            "3, samples.list.val: nothing is called {split} in '{split}.txt'; known are none",
+            "3, samples.list.val: unknown placeholder {split} in '{split}.txt'; known are none",
         ),
         (
             "samples: {files: '{split}.npy', list: {val: val.txt}}",
-            "3, samples.list: its lines fill placeholders of files that its own name does not use, "
-            "and there is none",
+            "3, samples.list: the lines of a list name what placeholders of files stand for, but the "
+            "name of the list already uses all of them",
         ),
         (
             "samples: {files: '{split:train|validation}/{a}.npy', list: {val: val.txt}}",
@@ -198,19 +198,18 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{a}.npy', list: {val: 3}}",
-            "3, samples.list: {'val': 3} names no lists; write a pattern ('{split}.txt') or a file "
+            "3, samples.list: cannot read lists {'val': 3}; write a pattern ('{split}.txt') or a file "
             "for each split ({val: val_list.txt})",
         ),
         (
             "samples: {files: '{a}.npy', list: {}}",
-            "3, samples.list: {} names no lists; write a pattern ('{split}.txt') or a file for "
+            "3, samples.list: cannot read lists {}; write a pattern ('{split}.txt') or a file for "
             "each split ({val: val_list.txt})",
         ),
         (
             "samples: {files: '{split}/{a}.npy', list: '{split}.txt', counts: {n: P}}\nfields: {x: "
             "{shape: [P]}}",
-            "3, samples.counts: only the entries of a YAML or JSON list state numbers (.yaml, "
-            ".yml, .json)",
+            "3, samples.counts: only a YAML or JSON list has numbers to compare (.yaml, .yml, .json)",
         ),
         (
             "samples: {files: '{split}/{a}.npy', list: '{split}.yaml', counts: {n: Q}}\nfields: "
@@ -223,7 +222,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '*.npz'}\nfields: {d: {role: image, channels: [1, 256]}}",
-            "4, fields.d.channels: a field with role image has no channels; it is read for depth",
+            "4, fields.d.channels: a field with role image cannot have channels; it is for depth",
         ),
         (
             "samples: {files: '*.npy', each: lines}",
@@ -237,7 +236,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '{id}.npy'}\nroots: {id: ids}",
-            "4, roots.id: a root needs a name of its own, of letters, digits and _; found 'id'",
+            "4, roots.id: found 'id'; the name of a root has letters, digits and _ only, and is no placeholder of files",
         ),
         (
             "samples: {files: '*.npy'}\nroots: {a: /data}",
@@ -278,7 +277,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ),
         (
             "samples: {files: '*.npy'}\nfields: {i: {role: instance}}\nloader: {captions: caps}",
-            "5, loader.captions: 'caps' is no field of role captions; there are none",
+            "5, loader.captions: 'caps' is not a field of role captions; there are none",
         ),
         (
             "samples: {files: '*.npy'}\nloader: {voxels: 0.1}",
@@ -308,7 +307,7 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         (
             "samples: {files: '{split}.npy'}\nfields: {a: {role: text}}\nwhen: {split=test: {a: "
             "{unit: m}}}",
-            "5, when.split=test.a.unit: a field of text has no unit",
+            "5, when.split=test.a.unit: a field of text cannot have unit",
         ),
         (
             "samples: {files: '{split}.npy'}\nfields: {a: {}}\nwhen: {split=test: {a: {rol: text}}}",
@@ -359,7 +358,7 @@ def test_groups_inside_a_file_have_placeholders_too():
         (
             {"files": "*.jsonl", "each": "line"},
             {"role": "text", "at": "@info"},
-            "cut by line have none",
+            "each: line have none",
         ),
         (
             {"files": "*.hdf5"},
@@ -398,8 +397,8 @@ def test_what_an_attribute_counts_must_be_there(count, wrong):
         (["{split}/{id}.jpg", "{split}/{id}.png"], []),
         ("{images}/{id}.jpg", []),
         ([], ["no pattern; name its files"]),
-        ("*/{id}.jpg", ["may stand for many files"]),
-        ("rgb/{frame}.jpg", ["nothing is called {frame}"]),
+        ("*/{id}.jpg", ["may match many files"]),
+        ("rgb/{frame}.jpg", ["unknown placeholder {frame}"]),
     ],
 )
 def test_a_companion_is_one_file_of_the_sample(patterns, wrong):

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from datacheck.errors import SchemaError
-from datacheck.schema import patterns
+from datacheck.schema import linear_regex
+from datacheck.schema.linear_regex import Expression, Growth, Program, growth_of, parse_tree
 from datacheck.schema.load import load_schema, parse_schema
-from datacheck.schema.patterns import Expression, Growth, Program, growth, parse, parsed
+from datacheck.schema.patterns import parse
 
 ATOMS = [
     "a",
@@ -97,7 +98,7 @@ def test_a_pattern_of_paths_means_the_same_by_both_ways(seed, monkeypatch):
         for _ in range(20):
             path = word(rng, "ab_1-/", 12) + rng.choice(["", "/a.npy", "/b.npy"])
             quick = template.match(path)
-            slow = template._slowly(path)
+            slow = template._match_slowly(path)
             assert quick == (
                 None if slow is None or any("/" in v for v in slow.values()) else slow
             ), (text, path)
@@ -109,7 +110,7 @@ def test_a_search_finds_what_re_finds(seed, monkeypatch):
     made = [expression(rng) for _ in range(60)]
     texts = [word(rng) for _ in range(10)]
     quick = [[Expression(one).search(text) for text in texts] for one in made]
-    monkeypatch.setattr(patterns, "WAYS", -1)
+    monkeypatch.setattr(linear_regex, "WAYS", -1)
     assert [[Expression(one).search(text) for text in texts] for one in made] == quick
 
 
@@ -188,13 +189,13 @@ def test_what_cannot_be_matched_in_linear_time_is_refused_with_its_line(rule, sa
     ],
 )
 def test_how_the_ways_grow(text, found):
-    assert growth(parsed(text)) == found
-    assert found.at(10) <= patterns.WAYS
+    assert growth_of(parse_tree(text)) == found
+    assert found.at(10) <= linear_regex.WAYS
 
 
 @pytest.mark.parametrize("text", ["(?:a+)+", "(?:ab|c)*", "(?:a?){9}"])
 def test_a_choice_in_a_loop_is_never_quick(text):
-    assert growth(parsed(text)).at(1) > patterns.WAYS
+    assert growth_of(parse_tree(text)).at(1) > linear_regex.WAYS
 
 
 @pytest.mark.parametrize("path", ["train/0001/meta/0007.pkl", "a" * 60 + "_" + "b" * 60 + "/x.npy"])
@@ -205,7 +206,7 @@ def test_ordinary_patterns_are_matched_by_re(path):
         "{a}_{b}/{c}.npy",
         "**/{a:scene.*}_{b:\\d+}.h5",
     ):
-        assert parse(text, "").growth.at(path) <= patterns.WAYS
+        assert parse(text, "").growth.at(path) <= linear_regex.WAYS
 
 
 def test_the_built_in_labels_of_splits_are_found():

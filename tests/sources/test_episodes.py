@@ -363,8 +363,7 @@ def test_an_old_list_of_tasks_does_not_count_beside_that_of_version_3(tmp_path):
 
 def test_an_attribute_that_no_episode_has_is_a_fault_of_the_schema():
     with pytest.raises(
-        SchemaError,
-        match="@success is no attribute of an episode; there are @length, @task, @tasks",
+        SchemaError, match="an episode has no attribute @success; there are @length, @task, @tasks"
     ):
         parse_schema(
             json.dumps(

@@ -7,7 +7,7 @@ import pytest
 
 from datacheck.build import field_stats
 from datacheck.errors import FormatError
-from datacheck.infer.profile import inner_groups, look
+from datacheck.infer.worker import inner_groups, profile_samples
 from datacheck.preview.reading import draw_items, read_joints
 from datacheck.repro.sample_digests import digest_items
 from datacheck.repro.values import compare_files, compare_items
@@ -57,7 +57,9 @@ def asked(data, count=1):
 
 
 COMMANDS = {
-    "init": lambda data, beat: look(place(data) | {"items": [asked(data)], "most": 9}, beat),
+    "init": lambda data, beat: profile_samples(
+        place(data) | {"items": [asked(data)], "most": 9}, beat
+    ),
     "groups": lambda data, beat: inner_groups(
         {"root": str(data), "items": [{"path": "a.npz"}]}, beat
     ),

@@ -1,0 +1,208 @@
+"""Drafts a schema that extends a built-in one, where exactly one built-in schema fits the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from datacheck.infer.axes import name_axes, usual_length
+from datacheck.infer.base import Guess
+from datacheck.infer.data_files import DataFiles, is_accompanying
+from datacheck.infer.guess import guess
+from datacheck.infer.profile import FieldProfile
+from datacheck.infer.profiling import SampleProfile, profile_files
+from datacheck.infer.writing import Draft, extending_text
+from datacheck.rules.base import pluralize
+from datacheck.scan.suggest import patterns
+from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
+from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
+from datacheck.sources import matches, plan_work
+from datacheck.sources.base import file_templates
+from datacheck.sources.fields import fits
+from datacheck.sources.groups import NO_GROUP
+from datacheck.sources.lerobot import EPISODE
+from datacheck.sources.listing import Listing
+
+# Files whose content tells their layout under any name.
+_STORES = frozenset({".hdf5", ".h5", ".zarr"})
+# Columns by which LeRobot finds its rows: no fields of a sample.
+_LEROBOT_INDEXES = frozenset({"index", EPISODE})
+
+
+class _BuiltinFit(NamedTuple):
+    """A built-in schema that fits files, their profile, and their pattern if it is another one."""
+
+    name: str
+    schema: Schema
+    profile: SampleProfile
+    files: str = ""
+
+
+def draft_extending(files: DataFiles) -> Draft | None:
+    """Return a draft that extends the one built-in schema that fits most files.
+
+    None where no schema or several fit.
+    """
+    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    fitting = list(_fitting_by_name(schemas, files)) or list(_fitting_by_content(schemas, files))
+    return _draft(fitting[0], files) if len(fitting) == 1 else None
+
+
+def _fitting_by_name(schemas: Mapping[str, Schema], files: DataFiles) -> Iterator[_BuiltinFit]:
+    """Yield the schemas whose patterns match most files and whose fields the files have."""
+    main_paths = {path for path in files.readable if not is_accompanying(path)}
+    main_paths = main_paths or set(files.readable)
+    for name, schema in schemas.items():
+        if not matches(schema, files.listing):
+            continue
+        unclaimed = main_paths.intersection(plan_work(schema, files.listing).unclaimed)
+        if 2 * len(unclaimed) > len(main_paths):
+            continue
+        profile = _profile_all_fields(schema, files.listing)
+        if _has_most_fields(schema, profile):
+            yield _BuiltinFit(name, schema, profile)
+
+
+def _fitting_by_content(schemas: Mapping[str, Schema], files: DataFiles) -> Iterator[_BuiltinFit]:
+    """Yield the built-in robot schemas that best fit the content of files with other names."""
+    ending, paths = files.main_kind()
+    if ending.lower() not in _STORES:
+        return
+    (pattern,) = patterns([(paths, ending)])
+    ranked: list[tuple[float, _BuiltinFit]] = []
+    for name, schema in schemas.items():
+        if schema.samples.list or not _is_of_stores(schema):
+            continue
+        profile = _profile_all_fields(_with_files(schema, pattern), files.listing)
+        matching = _matching_fields(schema, profile)
+        has_half = 2 * len(matching) >= len(schema.stored)
+        if profile.samples and has_half and matching.issuperset(_required_fields(schema)):
+            share = len(matching) / len(schema.stored)
+            ranked.append((share, _BuiltinFit(name, schema, profile, pattern)))
+    best = max((share for share, _ in ranked), default=0.0)
+    yield from (fit for share, fit in ranked if share == best)
+
+
+def _is_of_stores(schema: Schema) -> bool:
+    return all(PurePosixPath(text).suffix in _STORES for text in schema.samples.files)
+
+
+def _with_files(schema: Schema, pattern: str) -> Schema:
+    samples = schema.samples.model_copy(update={"files": (pattern,)})
+    return schema.model_copy(update={"samples": samples})
+
+
+def _profile_all_fields(schema: Schema, listing: Listing) -> SampleProfile:
+    """Profile samples with the fields that the schema does not list."""
+    fields = schema.fields | {ANY: FieldSpec()}
+    return profile_files(schema.model_copy(update={"fields": fields}), listing)
+
+
+def _required_fields(schema: Schema) -> set[str]:
+    return {name for name, spec in schema.stored.items() if not spec.optional and not spec.absent}
+
+
+def _matching_fields(schema: Schema, profile: SampleProfile) -> set[str]:
+    """Return the fields of a schema that samples have in the declared kind and sizes."""
+    return {
+        name
+        for name, spec in schema.stored.items()
+        if name in profile.fields and _fits_spec(profile.fields[name], spec)
+    }
+
+
+def _fits_spec(profile: FieldProfile, spec: FieldSpec) -> bool:
+    has_text = not profile.dtypes.keys().isdisjoint({"text", "json"})
+    if has_text or spec.is_text:
+        return has_text == spec.is_text
+    if spec.shape is None or profile.item is None or len(profile.ndims) != 1:
+        return True
+    first = [usual_length(profile)] if profile.lengths else []
+    return fits([*first, *profile.item], spec)
+
+
+def _has_most_fields(schema: Schema, profile: SampleProfile) -> bool:
+    """Tell whether files have at least half of the fields that a schema requires.
+
+    Files of another layout may have the same names.
+    """
+    # The files are damaged, or have the schema's names and another content.
+    if not profile.samples:
+        return not any(NO_GROUP in reason for reason in profile.unread)
+    required = {name for name, spec in schema.stored.items() if not spec.optional}
+    return 2 * len(required & profile.fields.keys()) >= len(required)
+
+
+def _draft(fit: _BuiltinFit, files: DataFiles) -> Draft:
+    """Return a draft that extends a built-in schema by what differs.
+
+    That is file names, names of fields, absent fields, and additional fields.
+    """
+    guesses = _changed_fields(fit) | _additional_fields(fit, str(files.data))
+    described = _described_files(fit, files.listing)
+    notes = [*files.notes(described), *_misfits(fit), *fit.profile.notes]
+    why = f"{pluralize(len(described), 'file')} of its layout"
+    if fit.files:
+        why += ", under other names"
+    elif not guesses:
+        why += f"; datacheck scan DATA --schema {fit.name} works as it is"
+    text = extending_text(fit.name, fit.files, guesses, notes, why)
+    fields = fit.schema.fields.keys() | guesses.keys()
+    return Draft(text, len(fields), fit.profile.samples, tuple(notes))
+
+
+def _changed_fields(fit: _BuiltinFit) -> dict[str, Guess]:
+    """Return the guesses for the schema's fields that samples have under another name, or lack."""
+    guesses = {}
+    profile = fit.profile
+    for name, spec in sorted(fit.schema.stored.items()):
+        if near_name := profile.near_names.get(name):
+            guesses[name] = Guess({"at": near_name}, ("called so in these samples",))
+            continue
+        may_lack = spec.optional or fit.schema.when or spec.file
+        if profile.samples and name not in profile.fields and not may_lack:
+            why = f"in none of {pluralize(profile.samples)} that were looked at"
+            guesses[name] = Guess({"optional": True}, (why,))
+    return guesses
+
+
+def _additional_fields(fit: _BuiltinFit, data: str) -> dict[str, Guess]:
+    """Return the guesses for the fields of samples that the schema does not list."""
+    schema, profile = fit.schema, fit.profile
+    known = schema.fields.keys() | _LEROBOT_INDEXES | _used_near_names(fit)
+    additional = {name: field for name, field in profile.fields.items() if name not in known}
+    changed = (name for changes in schema.when.values() for name in changes)
+    if exceeded := exceeded_limit({*schema.fields, *additional, *changed}):
+        return {ANY: Guess({}, (exceeded,))}
+    has_time = any("T" in (spec.shape or ()) for spec in schema.stored.values())
+    axes = name_axes(profile.fields, episodes=has_time)
+    return {
+        name: guess(name, field, axes, profile.samples, data)
+        for name, field in sorted(additional.items())
+    }
+
+
+def _used_near_names(fit: _BuiltinFit) -> set[str]:
+    return {fit.profile.near_names.get(name, "") for name in fit.schema.stored}
+
+
+def _misfits(fit: _BuiltinFit) -> list[str]:
+    """Return notes on fields of another shape or kind than the schema declares."""
+    fields = fit.profile.fields
+    return [
+        f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares"
+        for name, spec in sorted(fit.schema.stored.items())
+        if name in fields
+        and not fit.profile.near_names.get(name)
+        and not _fits_spec(fields[name], spec)
+    ]
+
+
+def _described_files(fit: _BuiltinFit, listing: Listing) -> set[str]:
+    paths = set(listing.entries.paths)
+    if not fit.files:
+        return paths.difference(plan_work(fit.schema, listing).unclaimed)
+    schema = fit.schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))})
+    template = file_templates(schema)[0]
+    return {path for path in paths if template.match(path) is not None}

@@ -1,0 +1,198 @@
+"""Groups files into samples of several files each: ``0001.points.npy`` with ``0001.label.npy``.
+
+A path is split into the name of a sample and the name of a part: the kind of file within a sample.
+`group_files` tries several ways to split and takes the first in which nearly all samples have the
+same parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+
+from datacheck.scan.suggest import SPLITS, patterns
+
+# Share of the samples that must have a part, and of the files that must belong to parts. The others
+# are a fault that a scan should find.
+_NEARLY_ALL = 0.9
+# One in so many samples must have an optional part.
+_ONE_IN_OPTIONAL = 10
+# More kinds of files than a sample has parts.
+_MOST_PARTS = 24
+# Paths that must show parts before all paths are grouped, which takes long for millions of files.
+_FIRST_PATHS = 20_000
+# Words of a file name that may be the sample's own name.
+_MOST_NAME_WORDS = 6
+
+# Returns the names of sample and part in a path, None where it has none.
+SplitPath = Callable[[str], "tuple[str, str] | None"]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One kind of file of multi-file samples.
+
+    Args:
+        name: its name besides the sample's own name, "" where only the format tells it apart.
+        ending: the common end of all its file names.
+        paths: of all samples that have it.
+        complete: of the samples that lack only optional parts, or of all samples if there are no
+            such samples: their lengths can be compared.
+        pattern: of all paths; the values of the placeholders in one part's path give the paths of
+            the others.
+        optional: more than a few samples lack it.
+    """
+
+    name: str
+    ending: str
+    paths: tuple[str, ...]
+    complete: tuple[str, ...]
+    pattern: str = ""
+    optional: bool = False
+
+
+def group_files(paths: Sequence[str]) -> list[Part]:
+    """Return the parts that samples consist of.
+
+    [] where each file is a sample, or no pattern describes the parts.
+
+    Args:
+        paths: relative POSIX paths of all readable files.
+
+    Notes:
+        Nearly all samples have each part. There are at least two, and together they are nearly all
+        files. Names that differ in digits only are steps or views, not parts. Names of splits are
+        neither sample names nor part names.
+    """
+    for split_path, is_adjacent in _ways_to_split(paths):
+        if is_adjacent and not _find_parts(_group(paths[:_FIRST_PATHS], split_path)):
+            continue
+        groups = _group(paths, split_path)
+        parts = _find_parts(groups)
+        covered = sum(len(part.paths) for part in parts)
+        if len(groups) < 2 or covered < _NEARLY_ALL * len(paths) or _are_splits(groups, parts):
+            continue
+        part_patterns = patterns([(part.paths, part.ending) for part in parts])
+        if part_patterns:
+            return [
+                replace(part, pattern=pattern)
+                for part, pattern in zip(parts, part_patterns, strict=True)
+            ]
+    return []
+
+
+def _ways_to_split(paths: Sequence[str]) -> Iterator[tuple[SplitPath, bool]]:
+    """Yield ways to split a path into sample name and part name.
+
+    Each comes with whether the files of a sample are then next to each other in the listing.
+    """
+    yield _split_by_folder, True
+    for words in range(_MOST_NAME_WORDS, 0, -1):
+        yield partial(_split_by_words, words=words), True
+    # A second dot may be in the sample's name, or in the ending.
+    has_two_dots = any(path.rpartition("/")[2].count(".") > 1 for path in paths)
+    for level in range(max(path.count("/") for path in paths)):
+        yield partial(_split_by_level, level=level, split_name=str.partition), False
+        if has_two_dots:
+            yield partial(_split_by_level, level=level, split_name=str.rpartition), False
+
+
+def _split_by_folder(path: str) -> tuple[str, str] | None:
+    """Split ``scene1/points.npy``: the folder is the sample."""
+    folder, slash, name = path.rpartition("/")
+    return (folder, slash + name) if slash else None
+
+
+def _split_by_words(path: str, words: int) -> tuple[str, str] | None:
+    """Split ``scene_1_points.npy``: the first words of the file name are the sample."""
+    folder, slash, name = path.rpartition("/")
+    word_ends = [match.start() for match in re.finditer(r"[._-]", name)]
+    if len(word_ends) < words:
+        return None
+    end = word_ends[words - 1]
+    return folder + slash + name[:end], name[end:]
+
+
+def _split_by_level(
+    path: str, level: int, split_name: Callable[[str, str], tuple[str, str, str]]
+) -> tuple[str, str] | None:
+    """Split ``points/scene1.npy``: a folder is the part, the other names are the sample."""
+    *folders, name = path.split("/")
+    if level >= len(folders):
+        return None
+    stem, dot, ending = split_name(name, ".")
+    sample = [*folders[:level], *folders[level + 1 :], stem]
+    return "/".join(sample), f"{folders[level]}/{dot}{ending}"
+
+
+def _group(paths: Sequence[str], split_path: SplitPath) -> dict[str, dict[str, str]]:
+    """Return the paths by sample name and part name."""
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in paths:
+        names = split_path(path)
+        if names is not None:
+            sample, part = names
+            groups[sample].setdefault(part, path)
+    return groups
+
+
+def _are_splits(groups: Mapping[str, Mapping[str, str]], parts: Sequence[Part]) -> bool:
+    """Tell whether the samples, or some parts, are named like splits."""
+    sample_names = {sample.rpartition("/")[2] for sample in groups}
+    return sample_names <= SPLITS or any(part.name in SPLITS for part in parts)
+
+
+def _find_parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
+    """Return the parts of grouped paths, still without patterns; [] if these are no samples."""
+    paths_by_part: dict[str, list[str]] = defaultdict(list)
+    for group in groups.values():
+        for part, path in group.items():
+            paths_by_part[part].append(path)
+    counts = {part: len(paths) for part, paths in sorted(paths_by_part.items())}
+    fewest = ceil(_NEARLY_ALL * len(groups))
+    required = [part for part, count in counts.items() if count >= fewest]
+    optional = [part for part, count in counts.items() if _is_optional(count, len(groups), fewest)]
+    parts = [*required, *optional]
+    if len(required) < 2 or len(parts) > _MOST_PARTS or not _differ_in_letters(parts):
+        return []
+    complete = [group for group in groups.values() if group.keys() >= set(required)]
+    comparable = complete or list(groups.values())
+    return [
+        Part(
+            name,
+            part.rpartition("/")[2],
+            tuple(sorted(paths_by_part[part])),
+            tuple(sorted(group[part] for group in comparable if part in group)),
+            optional=part in optional,
+        )
+        for part, name in _short_names(parts).items()
+    ]
+
+
+def _is_optional(count: int, samples: int, fewest: int) -> bool:
+    return count > 1 and samples / _ONE_IN_OPTIONAL <= count < fewest
+
+
+def _differ_in_letters(parts: Sequence[str]) -> bool:
+    """Tell whether parts have different names even without digits: others are steps or views."""
+    names = {re.sub(r"[\d._/-]+", " ", part).strip() for part in parts}
+    return len(names) == len(parts) and "" not in names
+
+
+def _short_names(parts: Sequence[str]) -> dict[str, str]:
+    """Return a name by part: without its ending where the ending does not tell parts apart."""
+    stems = {part: identifier(part.rpartition(".")[0]) for part in parts}
+    used = list(stems.values())
+    return {
+        part: stem if not stem or used.count(stem) == 1 else identifier(part)
+        for part, stem in stems.items()
+    }
+
+
+def identifier(text: str) -> str:
+    """Return a text with an underscore in place of other signs."""
+    return re.sub(r"\W+", "_", text).strip("_")

@@ -1,0 +1,167 @@
+"""The parent's side of profiling: sends files to a child process and collects its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from datacheck.infer.profile import FieldProfile
+from datacheck.infer.worker import InnerSamples
+from datacheck.rules.base import first_few
+from datacheck.schema.model import ANY, Schema
+from datacheck.sources import plan_work
+from datacheck.sources.listing import Listing
+from datacheck.sources.roots import sandbox_of
+from datacheck.workers.parallel import Limits, ordered_map
+
+# Samples that are profiled, and files that they are drawn from.
+MOST_SAMPLES = 200
+MOST_FILES = 40
+# Names in one line of the notes, and characters of a name.
+MOST_SHOWN = 6
+_MOST_SHOWN_CHARACTERS = 100
+# Reasons in the notes why samples could not be read.
+_MOST_REASONS = 3
+# Seconds for looking into one file.
+_LOOK_SECONDS = 30
+# A cache cannot hold a field beyond these: bytes of a part of its name, bytes of the name, axes.
+_MOST_PART_BYTES = 240
+_MOST_NAME_BYTES = 2_000
+_MOST_AXES = 62
+
+_INNER_GROUPS = "datacheck.infer.worker:inner_groups"
+_PROFILE_SAMPLES = "datacheck.infer.worker:profile_samples"
+
+
+@dataclass(frozen=True)
+class SampleProfile:
+    """The profile of a few samples.
+
+    Args:
+        fields: by name.
+        samples: how many were read.
+        unread: why others could not be read, for a few of them.
+        failed: how many could not be read.
+        unsupported: names of values of an unsupported kind.
+        near_names: near names, by the field that they were read for.
+        unstorable: names of fields that no cache can hold and few samples have (a build leaves them
+            out if no schema lists them), or that are empty.
+    """
+
+    fields: dict[str, FieldProfile]
+    samples: int
+    unread: list[str]
+    failed: int
+    unsupported: list[str]
+    near_names: dict[str, str]
+    unstorable: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on the values and samples that were not read."""
+        notes = [f"could not be read: {reason}" for reason in self.unread]
+        more = self.failed - len(self.unread)
+        if more > 0:
+            total = self.samples + self.failed
+            notes.append(f"could not be read: {more:,} more of {total:,} that were looked at")
+        if self.unsupported:
+            notes.append(f"of a kind that is not read: {first_few(self.unsupported, MOST_SHOWN)}")
+        if self.unstorable:
+            names = [name[:_MOST_SHOWN_CHARACTERS] for name in self.unstorable]
+            notes.append(
+                f"left out, as no cache can hold a field of such a name or shape: "
+                f"{first_few(names, MOST_SHOWN)}"
+            )
+        return notes
+
+
+def any_field_schema(head: Mapping[str, Any]) -> Schema:
+    """Return a schema that says only where the samples are, and reads all fields."""
+    return Schema.model_validate({**head, "fields": {ANY: {}}})
+
+
+def evenly_spaced(paths: Sequence[str], count: int) -> list[str]:
+    """Return at most so many paths from the whole list."""
+    step = max(1, len(paths) // count)
+    return list(paths[::step][:count])
+
+
+def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSamples]:
+    """Return what each readable file says of samples inside it."""
+    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
+    limits = Limits(item_s=_LOOK_SECONDS)
+    found: dict[str, InnerSamples] = {}
+    for outcome in ordered_map(_INNER_GROUPS, [task], limits=limits, sandbox=sandbox_of(root, {})):
+        for payload in outcome.payloads:
+            for path, inner in payload["found"].items():
+                found[path] = InnerSamples(
+                    inner["kind"], inner["pattern"], inner["count"], inner["keys"]
+                )
+    return found
+
+
+def profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:
+    """Profile some files of a listing.
+
+    Args:
+        schema: names the files.
+        listing: the files to choose from.
+        files: how many files there are in all, if `listing` is a part of them.
+    """
+    items = plan_work(schema, listing).items
+    chosen = items[:: max(1, len(items) // MOST_FILES)][:MOST_FILES]
+    task = {
+        "schema": schema.as_dict(),
+        "root": str(listing.root.absolute()),
+        "items": [item.as_dict() for item in chosen],
+        "most": MOST_SAMPLES,
+    }
+    samples = 0
+    failed = 0
+    unread = list[str]()
+    unsupported = set[str]()
+    near_names = dict[str, str]()
+    fields = dict[str, FieldProfile]()
+    for outcome in ordered_map(_PROFILE_SAMPLES, [task], sandbox=sandbox_of(listing.root, {})):
+        unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
+        failed += len(outcome.deaths)
+        for payload in outcome.payloads:
+            samples += payload["samples"]
+            failed += payload["failed"]
+            unread += payload["unread"]
+            unsupported.update(payload["unsupported"])
+            near_names |= payload["near_names"]
+            for name, values in payload["fields"].items():
+                fields.setdefault(name, FieldProfile(**values))
+    if len(chosen) < (files or len(items)):
+        for field_profile in fields.values():
+            field_profile.thinned = True
+    unstorable = sorted(name for name in fields if not _is_storable(name, fields[name], samples))
+    return SampleProfile(
+        {name: profile for name, profile in fields.items() if name not in unstorable},
+        samples,
+        unread[:_MOST_REASONS],
+        failed,
+        sorted(unsupported),
+        near_names,
+        unstorable,
+    )
+
+
+def _is_storable(name: str, profile: FieldProfile, samples: int) -> bool:
+    """Tell whether a cache can hold a field, or most samples have it, so that a scan reports it."""
+    if not name:  # "" names no field
+        return False
+    if 2 * profile.samples >= samples:
+        return True
+    parts = [quote(part, errors="surrogatepass") for part in name.split("/")]
+    has_storable_name = (
+        all(0 < len(part) <= _MOST_PART_BYTES for part in parts)
+        and sum(map(len, parts)) <= _MOST_NAME_BYTES
+        and "\0" not in name
+    )
+    axes = max(map(int, profile.ndims), default=0)
+    return has_storable_name and 0 not in (profile.item or ()) and axes < _MOST_AXES
