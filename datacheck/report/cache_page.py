@@ -28,7 +28,7 @@ from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.preview.encoding import spread_indices
 from datacheck.preview.single import samples_of_cache
-from datacheck.report.html import (
+from datacheck.report.rendering import (
     PageKind,
     items_within,
     pictures_within,
@@ -318,7 +318,7 @@ def _previews(
         "instead": [positions[number] for number in substitutes],
     }
     return pictures_within(
-        {"samples": samples, "findings": rows, "left_out": omissions}, room, size_of
+        {"samples": samples, "findings": rows, "left_out": omissions}, room
     ), damage
 
 

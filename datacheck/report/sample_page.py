@@ -11,7 +11,7 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.plugins import require
-from datacheck.report.html import PageKind, render_page
+from datacheck.report.rendering import PageKind, render_page
 from datacheck.runtime import fsops, outputs
 
 Array = np.ndarray[Any, Any]
