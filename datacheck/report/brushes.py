@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.table import Measured, Table
-from datacheck.report.field_figures import BINS, VECTORS, bins_of, measured_column
+from datacheck.report.histograms import BINS, bins_of
 from datacheck.report.rendering import size_of
+from datacheck.report.shown_measures import VECTORS, measured_column
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 from datacheck.report.brushes import brushes
-from datacheck.report.field_figures import common_schema, fields, measured_column, order_of_rows
+from datacheck.report.field_figures import fields
 from datacheck.report.fitness import error_codes, fitness
 from datacheck.report.plots import plots
 from datacheck.report.rendering import (
@@ -30,6 +30,7 @@ from datacheck.report.rendering import (
     shortened,
     size_of,
 )
+from datacheck.report.shown_measures import common_schema, measured_column
 from datacheck.report.split_tables import class_shares, drifts, overlaps
 from datacheck.report.words import relative_to_cwd
 from datacheck.rules.base import pluralize
@@ -341,6 +342,37 @@ def _classes(
 
 _STATUS = ("not fit", "warned", "fit", "fit")  # by rank
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
+
+
+def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:
+    """Return the rows to show, worst first: all with findings, or some of each kind if too many.
+
+    Args:
+        failing: per row, the codes that it fails; rows with equal codes are of one kind.
+        ranks: int64 (rows): 0 not fit, 1 warning, 2 information, 3 nothing.
+        most: rows.
+
+    Returns:
+        int64 rows by rank; rows without findings come last, evenly spread over the dataset.
+    """
+    bad = np.flatnonzero(ranks < 3)
+    if len(bad) > most:
+        turn = _turns(failing.rows[bad])
+        bad = np.sort(bad[np.lexsort((bad, turn, ranks[bad]))[:most]])
+    bad = bad[np.argsort(ranks[bad], kind="stable")]
+    good = np.flatnonzero(ranks == 3)
+    room = min(most - len(bad), len(good))
+    evenly_spread = np.arange(room) * len(good) // max(room, 1)
+    return np.concatenate([bad, good[evenly_spread]])
+
+
+def _turns(kinds: Array) -> Array:
+    """Return the turn of each row: 0 for the first one of its kind, 1 for the second, ..."""
+    by_kind = np.argsort(kinds, kind="stable")
+    _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)
+    turns = np.empty(len(kinds), np.int64)
+    turns[by_kind] = np.arange(len(kinds)) - np.repeat(starts, sizes)
+    return turns
 
 
 class _MeasureColumn(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from datacheck.model.table import Measured, Table
 from datacheck.preview.drawings import names_of
-from datacheck.report.field_figures import option
+from datacheck.report.shown_measures import option
 from datacheck.report.split_tables import counts
 from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.motion import LAGS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.table import Measured, Rows, Table, Texts
-from datacheck.report.field_figures import LABELS, label, option
+from datacheck.report.shown_measures import STATISTICS, label, option
 from datacheck.rules.base import pluralize
 from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
 from datacheck.rules.label_counts import PLACES, class_names, declared, loader_steps, size_edges
@@ -524,7 +524,7 @@ def _label(schema: Schema, field: str, measure: str) -> str:
     """
     stat, _, part = measure.partition(_PART)
     stat = {"length": "dims"}.get(stat, stat)
-    text = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
+    text = label(schema.spec(field), stat) if stat in STATISTICS else _LABELS.get(stat, stat)
     return f"{text}, component {part}" if part else text
 
 
