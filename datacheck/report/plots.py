@@ -13,8 +13,8 @@ import numpy as np
 
 from datacheck.model.table import Measured, Table
 from datacheck.preview.drawings import names_of
+from datacheck.report.bar_charts import bar_charts
 from datacheck.report.shown_measures import option
-from datacheck.report.split_tables import counts
 from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.motion import LAGS
 from datacheck.rules.skeletons import ROBOTS, skeleton_of
@@ -134,7 +134,7 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
                 _ridges(table, name, schema, drawn),
                 _centroids(table, name, spec, drawn),
                 _bones(table, name, schema, drawn),
-                *counts(table, name, schema, unfit),
+                *bar_charts(table, name, schema, unfit),
             )
             yield from ({"field": name} | plot for plot in field_plots if plot is not None)
 
