@@ -48,7 +48,7 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Return the file of ``--badge``, after checking before the scan that it may be written."""
     del ctx, param
-    from datacheck.report.ci import is_badge
+    from datacheck.report.exports.badge import is_badge
     from datacheck.runtime import outputs
 
     if value is not None:

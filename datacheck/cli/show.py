@@ -112,7 +112,7 @@ def _print_and_write(print_report: Callable[[], Any], summary: bytes) -> None:
 
 
 def _summary(report: Report) -> bytes:
-    from datacheck.report.ci import summary
+    from datacheck.report.exports.github import summary
 
     return summary(_result_json(report)).encode() if os.environ.get("GITHUB_STEP_SUMMARY") else b""
 
@@ -120,7 +120,7 @@ def _summary(report: Report) -> bytes:
 def _result_json(report: Report) -> dict[str, Any]:
     import orjson
 
-    from datacheck.report.ci import result_bytes
+    from datacheck.scan.run_documents import result_bytes
 
     result: dict[str, Any] = orjson.loads(result_bytes(report.folder))
     return result
@@ -128,7 +128,7 @@ def _result_json(report: Report) -> dict[str, Any]:
 
 def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
     if form == "sarif":
-        from datacheck.report.ci import sarif
+        from datacheck.report.exports.sarif import sarif
         from datacheck.report.words import escaped_json
         from datacheck.scan.run_documents import dump_json
 
@@ -136,15 +136,15 @@ def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
             dump_json(sarif(_result_json(report), _places(report, rows), Path.cwd()))
         )
     if form == "junit":
-        from datacheck.report.ci import junit
+        from datacheck.report.exports.junit import junit
 
         return junit(_result_json(report))
     if form == "github":
-        from datacheck.report.ci import commands
+        from datacheck.report.exports.github import commands
 
         return commands(_result_json(report)).encode()
-    from datacheck.report.ci import result_bytes
     from datacheck.report.words import escaped_json
+    from datacheck.scan.run_documents import result_bytes
 
     return escaped_json(result_bytes(report.folder))
 
@@ -164,14 +164,14 @@ def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
 
 
 def _write_badge(path: Path, data: bytes) -> None:
-    from datacheck.report.ci import is_badge
+    from datacheck.report.exports.badge import is_badge
     from datacheck.runtime import outputs
 
     outputs.write_output(path, data, "datacheck scan --badge", is_badge)
 
 
 def _badge(report: Report) -> bytes:
-    from datacheck.report.ci import badge
+    from datacheck.report.exports.badge import badge
     from datacheck.scan.run_documents import dump_json
 
     return dump_json(badge(_result_json(report)))

@@ -102,7 +102,7 @@ _FORMATS = {
     ".hdf5": "application/x-hdf5",
     ".wav": "audio/wav",
 }
-# formats in which Croissant readers look up a column by name
+# Formats in which Croissant readers look up a column by name.
 _TABLES = {".parquet", ".jsonl", ".csv"}
 _INTEGER_ROLES = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
 _TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
@@ -167,13 +167,6 @@ def _card(
     objects, notes = _file_objects(past.listing, base)
     names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
-    fields = schema.fields | {
-        n: s
-        for variant_fields in schema.when.values()
-        for n, s in variant_fields.items()
-        if isinstance(s, FieldSpec)
-    }
-    listed_fields = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",
@@ -181,15 +174,16 @@ def _card(
         **_dataset_properties(result, given_properties),
         "distribution": [_file_set(suffixes, head), *objects],
         "recordSet": [
-            *_sample_records(listed_fields, suffixes),
+            *_sample_records(_declared_fields(schema), suffixes),
             *_split_records(result["dataset"]["splits"]),
         ],
         "additionalProperty": _measured_properties(result),
     }
+    asked = PROPERTIES[2:]  # name and description have defaults
     return Card(
-        orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
-        [name for name in PROPERTIES[2:] if name not in given_properties],
-        notes,
+        bytes=orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
+        unsaid=[name for name in asked if name not in given_properties],
+        notes=notes,
     )
 
 
@@ -208,17 +202,15 @@ def _dataset_properties(
     listed = dataset["samples"]["listed"]
     text = (
         f"{listed:,} samples in {dataset['files']:,} files. datacheck {result['run']['version']} "
-        f"found "
-        f"{verdict['valid']:,} of them fit for training: {verdict['counts']['error']} errors, "
+        f"found {verdict['valid']:,} of them fit for training: {verdict['counts']['error']} errors, "
         f"{verdict['counts']['warning']} warnings."
     )
-    properties = {"name": dataset["name"], "description": text, **given_properties}
-    named = {name: clean(value) for name, value in properties.items() if name != "creator"}
-    return named | (
-        {"creator": {"@type": "sc:Person", "name": clean(given_properties["creator"])}}
-        if "creator" in given_properties
-        else {}
-    )
+    texts = {"name": dataset["name"], "description": text, **given_properties}
+    creator = texts.pop("creator", None)
+    properties: dict[str, Any] = {name: clean(value) for name, value in texts.items()}
+    if creator is not None:
+        properties["creator"] = {"@type": "sc:Person", "name": clean(creator)}
+    return properties
 
 
 def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -242,9 +234,9 @@ def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "@type": "sc:PropertyValue",
             "name": f"datacheck/{name}",
-            "value": clean(v) if isinstance(v, str) else v,
+            "value": clean(value) if isinstance(value, str) else value,
         }
-        for name, v in values.items()
+        for name, value in values.items()
     ]
 
 
@@ -253,8 +245,11 @@ def _measured_properties(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _base_folder(root: Path, card_folder: Path | None) -> Path:
     """Return the folder that file names are relative to."""
-    root, folder = root.resolve(), None if card_folder is None else card_folder.resolve()
-    return folder if folder is not None and root.is_relative_to(folder) else root
+    root = root.resolve()
+    if card_folder is None:
+        return root
+    folder = card_folder.resolve()
+    return folder if root.is_relative_to(folder) else root
 
 
 def _path_prefix(folder: Path, base: Path) -> str | None:
@@ -271,47 +266,56 @@ def _path_prefix(folder: Path, base: Path) -> str | None:
 def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the files with their SHA-256, and notes on files that are left out."""
     if len(listing.entries) > MOST_FILES:
-        most = (
-            f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with "
-            f"its SHA-256"
-        )
         return [], [
-            f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) "
-            f"have them."
+            f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with "
+            f"its SHA-256; datacheck's digest is of all. Cards of fewer, larger files (tar, "
+            f"Parquet) have them."
         ]
-    heads = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
-    # an extra folder may lie in the data folder: list its files once
-    named: dict[str, Entry] = {}
-    for entry in listing.entries:
-        root_prefix = next(
-            (root_prefix for root_prefix in heads if entry.path.startswith(root_prefix)), ""
-        )
-        head = heads[root_prefix] if root_prefix else _path_prefix(listing.root, base)
-        if head is not None:
-            named.setdefault(head + entry.path.removeprefix(root_prefix), entry)
+    prefixes = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
+    named = _entries_by_name(listing, base, prefixes)
     with ThreadPoolExecutor(usable_cpus()) as pool:
-        sums = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
-    file_objects = [
+        digests = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
+    files = [
         _file_object(name, entry.size, sha)
-        for (name, entry), sha in zip(named.items(), sums, strict=True)
+        for (name, entry), sha in zip(named.items(), digests, strict=True)
         if sha
     ]
-    folders = len(named) - len(file_objects)
-    many = (
-        f"{folders:,} Zarr folders are not listed by themselves"
-        if folders > 1
-        else "1 Zarr folder is not listed by itself"
-    )
-    notes = [f"{many}: a folder has no SHA-256"] if folders else []
-    unlisted_roots = [
-        clean(root_prefix[1:-1]) for root_prefix, head in heads.items() if head is None
-    ]
-    if unlisted_roots:
+    notes = []
+    folders = len(named) - len(files)
+    if folders == 1:
+        notes.append("1 Zarr folder is not listed by itself: a folder has no SHA-256")
+    elif folders:
         notes.append(
-            f"files of --root {', '.join(unlisted_roots)} are not listed: put the card into a folder above "
-            f"all data"
+            f"{folders:,} Zarr folders are not listed by themselves: a folder has no SHA-256"
         )
-    return file_objects, notes
+    unlisted = [clean(root[1:-1]) for root, prefix in prefixes.items() if prefix is None]
+    if unlisted:
+        notes.append(
+            f"files of --root {', '.join(unlisted)} are not listed: put the card into a folder "
+            f"above all data"
+        )
+    return files, notes
+
+
+def _entries_by_name(
+    listing: Listing, base: Path, prefixes: Mapping[str, str | None]
+) -> dict[str, Entry]:
+    """Return the listed files by their name relative to `base`; files above it are left out.
+
+    Args:
+        listing: the files; those of an extra folder have paths that begin with ``@NAME/``.
+        base: the folder that names are relative to.
+        prefixes: by the beginning of such a path, what takes its place in the name.
+    """
+    named: dict[str, Entry] = {}
+    data_prefix = _path_prefix(listing.root, base)
+    for entry in listing.entries:
+        root = next((root for root in prefixes if entry.path.startswith(root)), "")
+        prefix = prefixes[root] if root else data_prefix
+        if prefix is not None:
+            # An extra folder may lie in the data folder: its files are listed once.
+            named.setdefault(prefix + entry.path.removeprefix(root), entry)
+    return named
 
 
 def _file_object(name: str, size: int, sha: str) -> dict[str, Any]:
@@ -332,47 +336,52 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     place = Roots(listing.root, listing.roots).file(entry.path)
     if place.is_dir():
         return ""
+    shown_path = clean(str(place), spaces=True)
     sha = hashlib.sha256()
     digester = Digester()
-    view = empty([READ_BYTES], "uint8").data
+    buffer = empty([READ_BYTES], "uint8").data
     read = 0
     try:
         with place.open(buffering=0) as file:
             check_holes(file.fileno())
             status = os.fstat(file.fileno())
-            while read <= entry.size == status.st_size and (size := file.readinto(view)):
-                sha.update(view[:size])
-                digester.update(view[:size])
+            # A file of another size has changed, and is not read; one that grows is not read on.
+            while status.st_size == entry.size and read <= entry.size:
+                size = file.readinto(buffer)
+                if not size:
+                    break
+                sha.update(buffer[:size])
+                digester.update(buffer[:size])
                 read += size
     except FileNotFoundError as error:
-        msg = f"{clean(str(place), spaces=True)}: is not there any more. Scan again."
+        msg = f"{shown_path}: is not there any more. Scan again."
         raise UsageError(msg) from error
     except OSError as error:
-        msg = f"{clean(str(place), spaces=True)}: {error.strerror}"
+        msg = f"{shown_path}: {error.strerror}"
         raise StorageError(msg) from error
-    has_digest = entry.digest not in {None, NOT_WHOLE}
-    same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
-    if read != entry.size or (entry.digest != digester.hexdigest() if has_digest else not same):
-        msg = (
-            f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not "
-            f"of it. Scan again."
-        )
+    if entry.digest in {None, NOT_WHOLE}:
+        is_same = (status.st_size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
+    else:
+        is_same = entry.digest == digester.hexdigest()
+    if read != entry.size or not is_same:
+        msg = f"{shown_path}: has changed since the scan, whose verdict is not of it. Scan again."
         raise UsageError(msg)
     return sha.hexdigest()
 
 
-def _file_set(suffixes: Sequence[str], head: str) -> dict[str, Any]:
-    plain = all(suffix[1:].isalnum() for suffix in suffixes)
-    within = re.sub(r"([*?\[])", r"[\1]", head)
+def _file_set(suffixes: Sequence[str], prefix: str) -> dict[str, Any]:
+    """Return the set of all files of samples, by patterns below a prefix of their names."""
+    folder = re.sub(r"([*?\[])", r"[\1]", prefix)
+    patterns = [f"{folder}*{suffix}" for suffix in suffixes]
+    if not all(suffix[1:].isalnum() for suffix in suffixes):
+        patterns = [f"{folder}*"]
     return {
         "@type": "cr:FileSet",
         "@id": "samples-files",
         "name": "samples-files",
         "description": "The files that the samples are in.",
         "encodingFormat": sorted({_format(suffix) for suffix in suffixes}),
-        "includes": [
-            f"{within}*{suffix if plain else ''}" for suffix in (suffixes if plain else [""])
-        ],
+        "includes": patterns,
     }
 
 
@@ -383,46 +392,48 @@ def _format(suffix: str) -> str:
 # ------------------------------------------------------------------------------------------- fields
 
 
+def _declared_fields(schema: Schema) -> dict[str, FieldSpec]:
+    """Return the fields that some split may have; a declaration for a split comes last."""
+    fields = dict(schema.fields)
+    for of_split in schema.when.values():
+        fields |= {name: spec for name, spec in of_split.items() if isinstance(spec, FieldSpec)}
+    return {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
+
+
 def _sample_records(
     fields: Mapping[str, FieldSpec], suffixes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     if fields:
-        tables = bool(suffixes) and set(suffixes) <= _TABLES
+        are_tables = bool(suffixes) and set(suffixes) <= _TABLES
         yield {
             "@type": "cr:RecordSet",
             "@id": "samples",
             "name": "samples",
-            "field": [_field(name, spec, tables=tables) for name, spec in fields.items()],
+            "field": [_field(name, spec, in_table=are_tables) for name, spec in fields.items()],
         }
 
 
-def _field(name: str, spec: FieldSpec, *, tables: bool) -> dict[str, Any]:
-    extract = {"column": spec.at or name} if tables else {"fileProperty": "content"}
+def _field(name: str, spec: FieldSpec, *, in_table: bool) -> dict[str, Any]:
+    extract = {"column": spec.at or name} if in_table else {"fileProperty": "content"}
     attributes = [spec.role, spec.unit, spec.frame, "optional" if spec.optional else None]
-    shape = (
-        []
-        if spec.shape is None
-        else [str(dim) if isinstance(dim, int) else "-1" for dim in spec.shape]
-    )
-    return {
+    described = ", ".join(clean(word) for word in attributes if word)
+    field: dict[str, Any] = {
         "@type": "cr:Field",
         "@id": f"samples/{quote(name)}",
         "name": clean(name, spaces=True),
-        "description": ", ".join(clean(word) for word in attributes if word) or "no role declared",
+        "description": described or "no role declared",
         "dataType": _type(spec),
         "source": {"fileSet": {"@id": "samples-files"}, "extract": extract},
-        **({"isArray": True, "arrayShape": ",".join(shape)} if shape else {}),
     }
+    if spec.shape:
+        sizes = [str(size) if isinstance(size, int) else "-1" for size in spec.shape]
+        field |= {"isArray": True, "arrayShape": ",".join(sizes)}
+    return field
 
 
 def _type(spec: FieldSpec) -> str:
     if spec.dtype is not None:
-        number = (
-            f"U{spec.dtype[1:].capitalize()}"
-            if spec.dtype.startswith("u")
-            else spec.dtype.capitalize()
-        )
-        return _TYPES.get(spec.dtype) or f"cr:{number}"
+        return _TYPES.get(spec.dtype) or _number_type(spec.dtype)
     if spec.is_text:
         return "sc:Text"
     if spec.role == "image":
@@ -430,6 +441,14 @@ def _type(spec: FieldSpec) -> str:
     if spec.role in {"flag", "mask", "done"}:
         return "sc:Boolean"
     return "sc:Integer" if spec.role in _INTEGER_ROLES else "sc:Float"
+
+
+def _number_type(dtype: str) -> str:
+    """Return Croissant's name of a type of numbers: ``cr:UInt8``, ``cr:Float32``."""
+    name = dtype.capitalize()
+    if dtype.startswith("u"):
+        name = f"U{dtype[1:].capitalize()}"
+    return f"cr:{name}"
 
 
 def _split_records(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str, Any]]:

@@ -43,13 +43,13 @@ def dataset_sentence(listed: int, errors: Collection[str], exit_code: int) -> st
     return f"the dataset as a whole is not fit for training, {subject}"
 
 
-def error_codes(said: Mapping[str, Any]) -> set[str]:
+def error_codes(result: Mapping[str, Any]) -> set[str]:
     """Return the codes of the rules that found errors.
 
     Args:
-        said: ``datacheck.result/1``.
+        result: ``datacheck.result/1``.
     """
-    return {finding["rule"] for finding in said["findings"] if finding["severity"] == "error"}
+    return {finding["rule"] for finding in result["findings"] if finding["severity"] == "error"}
 
 
 def _samples(count: int) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 
 from datacheck.model.table import Measured, Table
 from datacheck.preview.drawings import names_of
-from datacheck.report.field_figures import option
-from datacheck.report.split_tables import counts
+from datacheck.report.bar_charts import bar_charts
+from datacheck.report.shown_measures import option
 from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.motion import LAGS
 from datacheck.rules.skeletons import ROBOTS, skeleton_of
@@ -27,7 +27,7 @@ Plot = dict[str, Any]
 MOST_DRAWN = 50_000  # rows of fit samples, and of unfit ones
 _CHUNK_ROWS = 32_768
 _RIDGE = 40  # bins of a component
-_GRID = 32  # cells along an axis
+_GRID = 32  # cells of a plane along an axis
 _MAX_COMPONENTS = 16  # components that are measured separately
 _MAX_SHARED_RATIO = 12.0  # widest over narrowest component for which they share an axis
 _NEAR = 4.0  # times the spread: up to this width, a drawing includes the origin and unfit samples
@@ -75,16 +75,17 @@ class DrawnRows(NamedTuple):
     def median(self, column: Measured) -> Array:
         """Return the median of each component over all samples; not finite if there is none."""
         rows = _complete_rows(_rows(column, self.alike))
-        return (
-            np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
-        )
+        if not len(rows):
+            return np.full(column.values.shape[1:] or 1, np.nan)
+        return np.asarray(np.median(rows, axis=0))
 
 
 def _rows(column: Measured, rows: Array) -> Array:
     rows = rows[column.present[rows]]
     values = np.asarray(column.values[rows], np.float64)
-    values = values[:, None] if values.ndim == 1 else values
-    # clipped, so that differences stay finite
+    if values.ndim == 1:
+        values = values[:, None]
+    # Clipped, so that differences stay finite.
     return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)
 
 
@@ -98,16 +99,19 @@ def _is_complete(column: Measured) -> Array:
 
 
 def _drawn_rows(unfit: Array) -> DrawnRows:
-    fit, others, all_rows = (
-        _subsample(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True)
+    return DrawnRows(
+        fit=_subsample(np.flatnonzero(~unfit)),
+        unfit=_subsample(np.flatnonzero(unfit)),
+        alike=_subsample(np.arange(len(unfit))),
+        mask=unfit,
     )
-    return DrawnRows(fit, others, all_rows, unfit)
 
 
 def _subsample(rows: Array) -> Array:
     if len(rows) <= MOST_DRAWN:
         return rows
-    return np.sort(rows[np.random.Generator(np.random.PCG64(0)).integers(0, len(rows), MOST_DRAWN)])
+    generator = np.random.Generator(np.random.PCG64(0))
+    return np.sort(rows[generator.integers(0, len(rows), MOST_DRAWN)])
 
 
 def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
@@ -123,38 +127,36 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         `page/plots.js` draws them.
     """
     drawn = _drawn_rows(unfit)
-    for name in [
-        *dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields} - {ANY})]),
-        *_unlisted(table, schema),
-    ]:
+    others = sorted(schema.fields.keys() - {ANY})
+    for name in dict.fromkeys([*sorted(schema.stored), *others, *_unlisted(table, schema)]):
         spec = schema.spec(name)
-        if not spec.absent:
-            field_plots = (
-                _lags(table, name, spec),
-                _ridges(table, name, schema, drawn),
-                _centroids(table, name, spec, drawn),
-                _bones(table, name, schema, drawn),
-                *counts(table, name, schema, unfit),
-            )
-            yield from ({"field": name} | plot for plot in field_plots if plot is not None)
+        if spec.absent:
+            continue
+        field_plots = (
+            _lags(table, name, spec),
+            _ridges(table, name, schema, drawn),
+            _centroids(table, name, spec, drawn),
+            _bones(table, name, schema, drawn),
+            *bar_charts(table, name, schema, unfit),
+        )
+        for plot in field_plots:
+            if plot is not None:
+                yield {"field": name} | plot
 
 
 def _unlisted(table: Table, schema: Schema) -> list[str]:
+    """Return the measured fields that the schema does not list, then "" for whole samples."""
     measured_fields = {name.rpartition(":")[0] for name in table.columns if name.endswith(":min")}
-    return [*sorted(measured_fields - {*schema.fields}), ""]
+    return [*sorted(measured_fields - schema.fields.keys()), ""]
 
 
 def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
     """Return a numeric column with `width` components per row (0: any); None if there is none."""
     column = table.columns.get(name)
-    if (
-        column is None
-        or column.values.dtype.kind not in "biuf"
-        or column.values.ndim != 2
-        or not len(column.values)
-    ):
+    if column is None or column.values.dtype.kind not in "biuf" or column.values.ndim != 2:
         return None
-    return column if width in {0, column.values.shape[1]} else None
+    has_width = width in {0, column.values.shape[1]}
+    return column if has_width and len(column.values) else None
 
 
 # ----------------------------------------------------------------------------------------- episodes
@@ -165,38 +167,57 @@ def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
 
     Quartiles over the episodes.
     """
-    read: dict[str, Array] = {}
-    count: dict[str, int] = {}
+    readings: dict[str, _LagReading] = {}
     for kind in ("delta", "absolute"):
-        column = _numeric(table, f":{name}:{kind}", len(LAGS))
-        complete_rows = (
-            np.zeros(0, np.int64) if column is None else np.flatnonzero(_is_complete(column))
-        )
-        if column is not None and len(complete_rows):
-            read[kind], count[kind] = (
-                np.quantile(_rows(column, _subsample(complete_rows)), [0.25, 0.5, 0.75], axis=0),
-                len(complete_rows),
-            )
-            if spec.role == "gripper":  # its sign convention is not the question here
-                falls = read[kind][1] < 0
-                read[kind][:, falls] = -read[kind][::-1, falls]
-    if not read:
+        reading = _lag_reading(table, f":{name}:{kind}", spec)
+        if reading is not None:
+            readings[kind] = reading
+    if not readings:
         return None
-    kind = max(read, key=lambda reading: float(read[reading][1].max()))
-    others = {
-        reading: float(quartiles[1].max()) for reading, quartiles in read.items() if reading != kind
-    }
+    best = max(readings, key=lambda kind: readings[kind].peak)
+    others = [reading.peak for kind, reading in readings.items() if kind != best]
     return {
         "kind": "lags",
         "title": f"How {spec.drives} follows {name}",
         "lags": list(LAGS),
-        "n": count[kind],
-        "quartiles": _short(read[kind]),
+        "n": readings[best].episodes,
+        "quartiles": _short(readings[best].quartiles),
         "expected": [0, 1] if spec.lag is None else [spec.lag],
         "declared": spec.lag is not None,
-        "reading": kind,
-        "other": _short(others.get("absolute", others.get("delta"))),
+        "reading": best,
+        "other": _short(others[0]) if others else None,
     }
+
+
+class _LagReading(NamedTuple):
+    """The correlations of a command, read as a change or as a target, with the state.
+
+    Args:
+        quartiles: float64 (3, lags), over the episodes.
+        episodes: number of episodes.
+    """
+
+    quartiles: Array
+    episodes: int
+
+    @property
+    def peak(self) -> float:
+        """The highest median."""
+        return float(self.quartiles[1].max())
+
+
+def _lag_reading(table: Table, column_name: str, spec: FieldSpec) -> _LagReading | None:
+    column = _numeric(table, column_name, len(LAGS))
+    if column is None:
+        return None
+    episodes = np.flatnonzero(_is_complete(column))
+    if not len(episodes):
+        return None
+    quartiles = np.quantile(_rows(column, _subsample(episodes)), [0.25, 0.5, 0.75], axis=0)
+    if spec.role == "gripper":  # its sign convention is not the question here
+        falls = quartiles[1] < 0
+        quartiles[:, falls] = -quartiles[::-1, falls]
+    return _LagReading(quartiles, len(episodes))
 
 
 def _short(values: Any) -> Any:
@@ -215,38 +236,24 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
     high = None if low is None else _numeric(table, f"{name}:max", low.values.shape[1])
     if low is None or high is None or not 2 <= low.values.shape[1] <= _MAX_COMPONENTS:
         return None
-    ends = [*drawn.row_values(low), *drawn.row_values(high)]
-    several = not all(
-        np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True)
-    )
-    names = _names(schema, name, low.values.shape[1])
-    bands = _bands(table, name, schema.spec(name), low.values.shape[1])
-    lowest = _ends(low, np.fmin)
-    highest = _ends(high, np.fmax)
-    rows: list[Plot] = []
-    for n, (a, b) in enumerate(zip(lowest, highest, strict=True)):
-        row: Plot = {
-            "name": names[n] if n < len(names) else str(n),
-            "low": a,
-            "high": b,
-            "band": bands[n],
-            "edges": None,
-        }
-        if a is not None and b is not None and b - a > _NARROW:
-            edges = _drawn_range(_typical_values([part[:, n] for part in ends]), a, b, bands[n])
-            # None if all values lie outside of the drawn range
-            row["edges"] = edges if edges[1] - edges[0] > _NARROW else None
-        rows.append(row)
-    shared = _share_axis([row for row in rows if row["edges"]])
-    outside_counts = _outside_counts(low, high, rows)
-    for n, row in enumerate(rows):
-        if row["edges"]:
-            row["counts"] = [
-                _counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])
-            ]
-            row["outside"] = outside_counts[n]
+    fit_low, unfit_low = drawn.row_values(low)
+    fit_high, unfit_high = drawn.row_values(high)
+    parts = [fit_low, unfit_low, fit_high, unfit_high]
+    rows = _component_rows(table, name, schema, low, high, parts)
     if all(row["low"] is None for row in rows):
         return None
+    shared = _share_axis([row for row in rows if row["edges"]])
+    # Samples of one step have equal lowest and highest values: one distribution shows both.
+    several = not (
+        np.array_equal(fit_low, fit_high, equal_nan=True)
+        and np.array_equal(unfit_low, unfit_high, equal_nan=True)
+    )
+    counted_parts = parts if several else parts[:2]
+    outside = _outside_counts(low, high, rows)
+    for n, row in enumerate(rows):
+        if row["edges"]:
+            row["counts"] = [_counted(part[:, n], *row["edges"]) for part in counted_parts]
+            row["outside"] = outside[n]
     return {
         "kind": "ridges",
         "title": f"Each component: where its {'lowest and highest ' if several else ''}values lie",
@@ -257,14 +264,44 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot |
     }
 
 
+def _component_rows(
+    table: Table, name: str, schema: Schema, low: Measured, high: Measured, parts: list[Array]
+) -> list[Plot]:
+    """Return the name, the ends, the limits and the drawn range of each component."""
+    width = low.values.shape[1]
+    names = _names(schema, name, width)
+    bands = _bands(table, name, schema.spec(name), width)
+    rows: list[Plot] = []
+    for n, (lowest, highest) in enumerate(
+        zip(_ends(low, np.fmin), _ends(high, np.fmax), strict=True)
+    ):
+        row: Plot = {
+            "name": names[n],
+            "low": lowest,
+            "high": highest,
+            "band": bands[n],
+            "edges": None,
+        }
+        if lowest is not None and highest is not None and highest - lowest > _NARROW:
+            typical = _typical_values([part[:, n] for part in parts])
+            first, last = _drawn_range(typical, lowest, highest, bands[n])
+            # None if all values lie outside of the drawn range
+            row["edges"] = [first, last] if last - first > _NARROW else None
+        rows.append(row)
+    return rows
+
+
 def _names(schema: Schema, name: str, width: int) -> list[str]:
     spec = schema.spec(name)
-    component_names = names_of(schema, name)
-    letters = {"quaternion": spec.order or "", "color": "rgba"}.get(spec.role or "", "")
-    if spec.role in SPATIAL_ROLES | {"normal"} and width == 3:
-        letters = "xyz"
-    component_names = component_names or [*letters[:width]]
-    return [*component_names[:width], *map(str, range(len(component_names), width))]
+    names = list(names_of(schema, name))
+    if not names and spec.role == "quaternion":
+        names = list(spec.order or "")
+    elif not names and spec.role == "color":
+        names = list("rgba")
+    elif not names and spec.role in SPATIAL_ROLES | {"normal"} and width == 3:
+        names = list("xyz")
+    numbers = [str(number) for number in range(len(names), width)]
+    return [*names[:width], *numbers]
 
 
 def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
@@ -368,18 +405,14 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Pl
     sizes = table.columns.get(f"{name}:box")
     if column is None:
         return None
-    parts = drawn.complete_rows(column)
-    together = np.concatenate(parts)
-    if len(together) < 2:
+    fit, unfit = drawn.complete_rows(column)
+    every = np.concatenate([fit, unfit])
+    if len(every) < 2:
         return None
-    has_sizes = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
-    half = (
-        float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if has_sizes and sizes is not None else 0.0
-    )
-    low, high, origin = _drawn_cube(
-        parts[0] if len(parts[0]) >= _MIN_TYPICAL_SAMPLES else together, parts[1], half
-    )
-    within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in parts]
+    half = _half_size(sizes, drawn)
+    usual = fit if len(fit) >= _MIN_TYPICAL_SAMPLES else every
+    low, high, has_origin = _drawn_cube(usual, unfit, half)
+    within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in (fit, unfit)]
     planes = [
         {"axes": axes, "counts": [_cells(part[:, axes], low[axes], high[axes]) for part in within]}
         for axes in ([0, 1], [0, 2])
@@ -391,15 +424,22 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: DrawnRows) -> Pl
         "cells": _GRID,
         "low": low.tolist(),
         "high": high.tolist(),
-        "origin": origin,
+        "origin": has_origin,
         "half": _short(half),
         "planes": planes,
         "median": _short(drawn.median(column)),
         "of": drawn.complete_counts(column),
-        "drawn": [len(part) for part in parts],
+        "drawn": [len(fit), len(unfit)],
         "outside": _count_outside(column, low, high),
         "centered": spec.centered or "",
     }
+
+
+def _half_size(sizes: Measured | None, drawn: DrawnRows) -> float:
+    """Return half the median size of the boxes; 0 if it was not measured."""
+    if sizes is None or sizes.values.dtype.kind != "f" or sizes.values.ndim != 1:
+        return 0.0
+    return float(np.nan_to_num(drawn.median(sizes)[0])) / 2
 
 
 def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
@@ -410,42 +450,34 @@ def _drawn_cube(usual: Array, others: Array, half: float) -> tuple[Array, Array,
         the tolerance of a centre: otherwise rounding errors would look like a spread of places.
     """
     ends: Array = np.quantile(usual, _TYPICAL_QUANTILES, axis=0)
-    wide = (
-        max(float((ends[1] - ends[0]).max()), 2 * _CENTRE_TOLERANCE * half)
-        or float(np.abs(ends).max())
-        or 1.0
-    )
-    for extra_points in (np.zeros((1, 3)), others):
-        combined_ends = (
-            np.concatenate([ends, np.quantile(extra_points, _TYPICAL_QUANTILES, axis=0)])
-            if len(extra_points)
-            else ends
-        )
-        low = combined_ends.min(axis=0)
-        high = combined_ends.max(axis=0)
-        if float((high - low).max()) <= _NEAR * wide:
+    widest = max(float((ends[1] - ends[0]).max()), 2 * _CENTRE_TOLERANCE * half)
+    largest = float(np.abs(ends).max())
+    width = widest or largest or 1.0
+    for points in (np.zeros((1, 3)), others):
+        if not len(points):
+            continue
+        with_points = np.concatenate([ends, np.quantile(points, _TYPICAL_QUANTILES, axis=0)])
+        low = with_points.min(axis=0)
+        high = with_points.max(axis=0)
+        if float((high - low).max()) <= _NEAR * width:
             ends = np.stack([low, high])
-    edge = 0.6 * max(
-        float((ends[1] - ends[0]).max()), wide, 1e-9 * float(np.abs(ends).max()), _NARROW
-    )
+    drawn_width = float((ends[1] - ends[0]).max())
+    # A tenth of the width is free on each side.
+    half_edge = 0.6 * max(drawn_width, width, 1e-9 * float(np.abs(ends).max()), _NARROW)
     middle = ends.sum(axis=0) / 2
-    origin = bool((np.abs(middle) < edge).all())
-    return middle - edge, middle + edge, origin
+    has_origin = bool((np.abs(middle) < half_edge).all())
+    return middle - half_edge, middle + half_edge, has_origin
 
 
 def _count_outside(column: Measured, low: Array, high: Array) -> int:
     """Return the number of finite rows outside a cube."""
-    outside_count = 0
+    count = 0
     for start in range(0, len(column.values), _CHUNK_ROWS):
-        part = Measured(
-            column.values[start : start + _CHUNK_ROWS], column.present[start : start + _CHUNK_ROWS]
-        )
-        outside_count += int(
-            np.count_nonzero(
-                _is_complete(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)
-            )
-        )
-    return outside_count
+        chunk = slice(start, start + _CHUNK_ROWS)
+        part = Measured(column.values[chunk], column.present[chunk])
+        is_inside = ((part.values >= low) & (part.values <= high)).all(axis=1)
+        count += int(np.count_nonzero(_is_complete(part) & ~is_inside))
+    return count
 
 
 def _cells(values: Array, low: Array, high: Array) -> list[int]:
@@ -453,6 +485,9 @@ def _cells(values: Array, low: Array, high: Array) -> list[int]:
     places = np.minimum(((values - low) * (_GRID / (high - low))).astype(np.int64), _GRID - 1)
     cells, many = np.unique(places[:, 1] * _GRID + places[:, 0], return_counts=True)
     return np.stack([cells, many], axis=1).reshape(-1).tolist()
+
+
+_BONE_QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | None:
@@ -463,27 +498,27 @@ def _bones(table: Table, name: str, schema: Schema, drawn: DrawnRows) -> Plot | 
     if skeleton is None or column is None:
         return None
     fit, unfit = (part[:, : len(skeleton.bones)] for part in drawn.complete_rows(column))
-    if not len(fit) + len(unfit):
+    usual = fit if len(fit) else unfit
+    if not len(usual):
         return None
-    shares = [0.01, 0.25, 0.5, 0.75, 0.99]
-    quantiles = _short(np.quantile(fit if len(fit) else unfit, shares, axis=0).T)
-    unfit_medians = (
-        _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(quantiles)
-    )
+    quantiles = _short(np.quantile(usual, _BONE_QUANTILES, axis=0).T)
+    unfit_medians = [None] * len(quantiles)
+    if len(fit) and len(unfit):
+        unfit_medians = _short(np.median(unfit, axis=0))
     unit_factor = factor(spec.unit or "m")
-    wide = option(schema, bone_length, "band")
-    bands = [
-        _short([length / wide / unit_factor, length * wide / unit_factor]) if wide > 0 else None
-        for length in skeleton.table
-    ]
-    rows = zip(skeleton.bone_names, quantiles, bands, unfit_medians, strict=True)
+    tolerance = option(schema, bone_length, "band")
+    rows = []
+    for bone, length, p, unfit_median in zip(
+        skeleton.bone_names, skeleton.table, quantiles, unfit_medians, strict=True
+    ):
+        band = None
+        if tolerance > 0:
+            band = _short([length / tolerance / unit_factor, length * tolerance / unit_factor])
+        rows.append({"name": bone, "p": p, "band": band, "unfit": unfit_median})
     return {
         "kind": "boxes",
         "title": "Length of each bone",
         "unit": spec.unit or "",
         "of": drawn.complete_counts(column),
-        "rows": [
-            {"name": bone, "p": p, "band": band, "unfit": unfit_median}
-            for bone, p, band, unfit_median in rows
-        ],
+        "rows": rows,
     }

@@ -11,12 +11,14 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.plugins import require
-from datacheck.report.html import PageKind, render_page
+from datacheck.report.rendering import PageKind, render_page
 from datacheck.runtime import fsops, outputs
 
 Array = np.ndarray[Any, Any]
 
-_SAMPLE_PAGE = PageKind("datacheck view", "Sample", "pictures", "", ("view.js",))
+_SAMPLE_PAGE = PageKind(
+    command="datacheck view", top="Sample", contents="pictures", without="", scripts=("view.js",)
+)
 _IS_VIEW = outputs.generated_by(_SAMPLE_PAGE.command)
 
 
@@ -87,10 +89,8 @@ def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
     elif kind == "image":
         stream.log(name, _image(rr, picture["url"]))
     else:
-        text = (
-            "\n".join(f"[{s['is']}] {s['text']}" for s in picture.get("segments", []))
-            or picture["about"]
-        )
+        segments = [f"[{part['is']}] {part['text']}" for part in picture.get("segments", [])]
+        text = "\n".join(segments) or picture["about"]
         stream.log(name, rr.TextDocument(text))
 
 
@@ -106,7 +106,9 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 
 
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
-    under, scale, name = picture["under"], np.ones(2), [*name, "projected"]
+    under = picture["under"]
+    scale = np.ones(2)
+    name = [*name, "projected"]
     if under is not None:
         # the logged image is scaled down, so scale the pixels, too
         scale = np.array([under["width"], under["height"]]) / picture["size"]

@@ -26,6 +26,7 @@ LINES = 60
 _WIDEST = 110
 _DEFAULT_WIDTH = 100
 _MAX_UNCHECKED = 6
+_MAX_SPLITS = 8  # with their numbers of valid samples
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
@@ -89,28 +90,47 @@ def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
     their full form.
     """
     shown = findings if len(findings) < room else findings[: room - 2]
-    twins = Counter(_subject(f) for f in shown)
-    titles = [_title(f, width, f.kind if twins[_subject(f)] > 1 else "") for f in shown]
-    forms = [
-        [[title, *_block(f, width), Text()], [title, *_short(f, width), Text()], [title]]
-        for f, title in zip(shown, titles, strict=True)
+    subjects = Counter(_subject(finding) for finding in shown)
+    blocks = [
+        _FindingBlock(finding, width, name_kind=subjects[_subject(finding)] > 1)
+        for finding in shown
     ]
-    rank = [len(form) - 1 for form in forms]
-    lines_left = room - len(shown) - 2
-    for target_form, form_limit in ((0, 1), (1, None), (0, None)):
-        for number, form in enumerate(forms[:form_limit]):
-            if rank[number] <= target_form:
-                continue
-            more = len(form[target_form]) - len(form[rank[number]])
-            if more <= lines_left:
-                rank[number] = target_form
-                lines_left -= more
-    lines = [line for form, chosen in zip(forms, rank, strict=True) for line in form[chosen]]
+    room -= len(blocks) + 2
+    for block in blocks[:1]:
+        room = block.grow(block.full, room)
+    for block in blocks:
+        room = block.grow(block.short, room)
+    for block in blocks:
+        room = block.grow(block.full, room)
+    lines = [line for block in blocks for line in block.lines]
     if len(shown) < len(findings):
-        lines.append(
-            Text(f"… and {len(findings) - len(shown)} more findings in result.json", "dim")
-        )
-    return [*lines, Text()] if lines and lines[-1].plain else lines
+        left_out = len(findings) - len(shown)
+        lines.append(Text(f"… and {left_out} more findings in result.json", "dim"))
+    if lines and lines[-1].plain:
+        lines.append(Text())
+    return lines
+
+
+class _FindingBlock:
+    """The lines of a finding: its title, until a longer form fits.
+
+    Args:
+        name_kind: another finding has the same rule, fields and split; its kind differs.
+    """
+
+    def __init__(self, finding: Finding, width: int, *, name_kind: bool) -> None:
+        title = _title(finding, width, finding.kind if name_kind else "")
+        self.full = [title, *_block(finding, width), Text()]
+        self.short = [title, *_short(finding, width), Text()]
+        self.lines = [title]
+
+    def grow(self, form: list[Text], room: int) -> int:
+        """Take a longer form if it fits into `room` more lines; return the room that is left."""
+        more = len(form) - len(self.lines)
+        if self.lines is self.full or more > room:
+            return room
+        self.lines = form
+        return room - more
 
 
 # --------------------------------------------------------------------------------------------- head
@@ -118,18 +138,17 @@ def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
 
 def _head(report: Report, width: int) -> list[Text]:
     dataset = report.dataset
-    named = (
+    inputs = (
         f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
     )
-    counted = [
-        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "")
-        + format_bytes(dataset["bytes"]),
-        _count(dataset["samples"]["listed"], "sample"),
-        f"{report.run['seconds']:.1f} s" + _unchanged_files(report),
-    ]
+    size = format_bytes(dataset["bytes"])
+    if dataset["files"]:
+        size = f"{_count(dataset['files'], 'file')}, {size}"
+    samples = _count(dataset["samples"]["listed"], "sample")
+    seconds = f"{report.run['seconds']:.1f} s{_unchanged_files(report)}"
     return [
-        *_wrapped(Text(clean(named), "dim"), width, 0, 2),
-        *_wrapped(Text(" · ".join(counted), "dim"), width, 0),
+        *_wrapped(Text(clean(inputs), "dim"), width, 0, 2),
+        *_wrapped(Text(f"{size} · {samples} · {seconds}", "dim"), width, 0),
         Text(),
         *_wrapped(_fitness_line(report), width, 0),
     ]
@@ -155,37 +174,33 @@ def _read_share(read_stats: Mapping[str, Any] | None) -> str:
     """Return how much of the data was read."""
     if read_stats is None or not read_stats["bytes"]:
         return ""
-    opened = _percent_read(read_stats["opened"], read_stats["bytes"])
-    share_text = f"{opened} of the bytes read"
+    total = read_stats["bytes"]
+    opened = f"{_percent_read(read_stats['opened'], total)} of the bytes"
+    text = f"; {opened} read"
     if read_stats["partly"]:
-        share_text = (
-            f"{opened} of the bytes opened, {_percent_read(read_stats['partly'], read_stats['bytes'])} only "
-            f"in part"
-        )
-    fields = (
-        f", {read_stats['fields_read']} of {read_stats['fields']} fields"
-        if read_stats["fields_read"] < read_stats["fields"]
-        else ""
-    )
-    return f"; {share_text}{fields}"
+        text = f"; {opened} opened, {_percent_read(read_stats['partly'], total)} only in part"
+    if read_stats["fields_read"] < read_stats["fields"]:
+        text += f", {read_stats['fields_read']} of {read_stats['fields']} fields"
+    return text
 
 
 def _percent_read(nbytes: int, total: int) -> str:
     """Return a share in percent; never 100 % for less than all, nor 0 % for more than nothing."""
     share = nbytes / total * 100
-    return (
-        f"{share:.0f} %"
-        if share in {0, 100}
-        else "< 1 %"
-        if share < 1
-        else f"{min(99, share):.0f} %"
-    )
+    if 0 < share < 1:
+        return "< 1 %"
+    if share < 100:
+        share = min(99, share)
+    return f"{share:.0f} %"
 
 
 def _verdict(report: Report) -> tuple[str, str]:
-    return {0: ("OK", "bold green"), 1: ("FAIL", "bold red")}.get(
-        report.exit_code, ("CRASH", "bold magenta")
-    )
+    """Return the word for the exit code, and its style."""
+    if report.exit_code == 0:
+        return "OK", "bold green"
+    if report.exit_code == 1:
+        return "FAIL", "bold red"
+    return "CRASH", "bold magenta"
 
 
 def _tally(report: Report) -> str:
@@ -279,13 +294,9 @@ def _percent(share: float) -> str:
         return "< 0.1 %"
     if share == 1:
         return "100 %"
-    return (
-        "> 99.9 %"
-        if share >= 0.9995
-        else f"{share * 100:.2g} %"
-        if share < 0.1
-        else f"{share * 100:.1f} %"
-    )
+    if share >= 0.9995:
+        return "> 99.9 %"
+    return f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.1f} %"
 
 
 def _cause(cause: Cause, failed: int) -> str:
@@ -303,7 +314,10 @@ def _examples(finding: Finding, width: int, most: int) -> list[Text]:
     keys = [clean(key, spaces=True) for key in finding.examples]
     for count in range(len(keys), 0, -1):
         more = finding.failed - count
-        lines = _rows([*keys[:count], *([f"… {more:,} more"] if more > 0 else [])], width)
+        words = keys[:count]
+        if more > 0:
+            words.append(f"… {more:,} more")
+        lines = _rows(words, width)
         if len(lines) <= most or count == 1:
             return [Text(f"    {line}") for line in lines]
     return []
@@ -370,35 +384,37 @@ def _next_commands(report: Report, encoding: str) -> Iterable[str]:
 
 def _rules(report: Report) -> str:
     counts = Counter(verdict.verdict for verdict in report.verdicts)
-    tally = [
-        (Verdict.FAIL, "failed"),
-        (Verdict.PASS, "passed"),
-        (Verdict.SKIP, "had nothing to look at"),
-        (Verdict.CRASH, "crashed"),
-        (
-            Verdict.NOT_APPLICABLE,
-            "does not apply" if counts[Verdict.NOT_APPLICABLE] == 1 else "do not apply",
-        ),
-        (Verdict.OFF, "off"),
-    ]
-    tally_text = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
-    return f"{_count(len(report.verdicts), 'rule')}: {tally_text}"
+    words = {
+        Verdict.FAIL: "failed",
+        Verdict.PASS: "passed",
+        Verdict.SKIP: "had nothing to look at",
+        Verdict.CRASH: "crashed",
+        Verdict.NOT_APPLICABLE: "do not apply",
+        Verdict.OFF: "off",
+    }
+    if counts[Verdict.NOT_APPLICABLE] == 1:
+        words[Verdict.NOT_APPLICABLE] = "does not apply"
+    tally = ", ".join(
+        f"{counts[verdict]} {word}" for verdict, word in words.items() if counts[verdict]
+    )
+    return f"{_count(len(report.verdicts), 'rule')}: {tally}"
 
 
 def _changes_since(comparison: Mapping[str, Any]) -> str:
     """Return the changes since the previous scan, and which inputs besides the data changed."""
+    when = comparison["started"].replace("T", " ").replace("Z", " UTC")
+    scan = f"the scan of {when}"
+    if comparison["other"]:
+        others = " and ".join(f"another {input_name}" for input_name in comparison["other"])
+        scan += f" (with {others})"
     new = comparison["new"]["count"]
     resolved = comparison["gone"]["count"]
-    change_counts = [
-        _count(new, "new finding") if new else "",
-        f"{resolved:,} no longer found" if resolved else "",
-    ]
-    others = " and ".join(f"another {input_name}" for input_name in comparison["other"])
-    when = comparison["started"].replace("T", " ").replace("Z", " UTC")
-    return (
-        f"the scan of {when}{f' (with {others})' if others else ''}: "
-        f"{', '.join(filter(None, change_counts)) or 'nothing new'}"
-    )
+    counts = []
+    if new:
+        counts.append(_count(new, "new finding"))
+    if resolved:
+        counts.append(f"{resolved:,} no longer found")
+    return f"{scan}: {', '.join(counts) or 'nothing new'}"
 
 
 def _crashes(report: Report) -> Iterable[str]:
@@ -411,16 +427,19 @@ def _crashes(report: Report) -> Iterable[str]:
 
 
 def _valid(report: Report) -> str:
-    listed = report.dataset["samples"]["listed"]
-    text = f"{report.valid:,} of {_count(listed, 'sample')}"
+    samples = report.dataset["samples"]
+    text = f"{report.valid:,} of {_count(samples['listed'], 'sample')}"
     splits = report.dataset["splits"]
     if splits:
         parts = [f"{name} {c['valid']:,} of {c['samples']:,}" for name, c in splits.items()]
-        text += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
-    samples = report.dataset["samples"]
+        more = " …" if len(parts) > _MAX_SPLITS else ""
+        text += f" ({' · '.join(parts[:_MAX_SPLITS])}{more})"
     unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
-    rest = "; those left out are named in valid.json" if report.valid < listed else ""
-    return clean(text + (f"; {', '.join(unread)}" if unread else "") + rest)
+    if unread:
+        text += f"; {', '.join(unread)}"
+    if report.valid < samples["listed"]:
+        text += "; those left out are named in valid.json"
+    return clean(text)
 
 
 def _last_line(report: Report) -> Text:

@@ -25,7 +25,7 @@ from datacheck.report.words import clean, relative_to_cwd
 from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import PAGE, RESULT, read_result, run_in, unread
 
-_MOST = 250  # characters of a value: the limit of the strictest server
+_MAX_CHARS = 250  # characters of a value: the limit of the strictest server
 _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 
 
@@ -167,9 +167,10 @@ def _tracked_dataset(
     if isinstance(done, ScanRun):
         return _of_run(Path(done.report.folder), done, files=files)
     location = done.path if isinstance(done, Built) else done
-    folder = None if isinstance(done, Built) or is_url(location) else run_in(Path(location))
-    if folder is not None:
-        return _of_run(folder, folder, files=files)
+    if not isinstance(done, Built) and not is_url(location):
+        folder = run_in(Path(location))
+        if folder is not None:
+            return _of_run(folder, folder, files=files)
     if not is_url(location) and not any(find_caches(Path(location))):
         msg = (
             f"{location}: is neither a finished run nor a cache. Name the folder of one, for "
@@ -208,23 +209,21 @@ def _run_facts(folder: Path) -> _TrackedDataset:
         "run": result["run"]["id"],
         "failing": " ".join(code for code, rule in rules.items() if rule["status"] == "fail"),
     }
-    counts = {
-        "valid": verdict["valid"],
-        **{f"samples/{name}": count for name, count in dataset["samples"].items()},
-        **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
-        **{
-            f"failed/{_metric_name(code)}": rule["failed"]
-            for code, rule in rules.items()
-            if _judged_samples(rule)
-        },
-    }
+    counts = {"valid": verdict["valid"]}
+    for name, count in dataset["samples"].items():
+        counts[f"samples/{name}"] = count
+    for severity, count in verdict["counts"].items():
+        counts[f"findings/{severity}"] = count
+    for code, rule in rules.items():
+        if _judged_samples(rule):
+            counts[f"failed/{_metric_name(code)}"] = rule["failed"]
     facts = {name: _short(text) for name, text in facts.items()}
     return _TrackedDataset(
-        facts["dataset"],
-        facts["root"],
-        dataset["digest"],
-        facts,
-        counts,
+        name=facts["dataset"],
+        source=facts["root"],
+        digest=dataset["digest"],
+        facts=facts,
+        counts=counts,
         loader=not dataset["files"],
     )
 
@@ -236,9 +235,9 @@ def _judged_samples(rule: Mapping[str, Any]) -> bool:
 
 def _of_cache(path: Path | str) -> _TrackedDataset:
     cache = Cache(path, verify="manifest")
-    root, digest = cache.root, cache.manifest.digest
+    root = cache.root
     facts = {
-        "digest": digest,
+        "digest": cache.manifest.digest,
         "key": root.key,
         "pipeline": root.pipeline,
         "path": _portable_path(str(path)),
@@ -246,32 +245,27 @@ def _of_cache(path: Path | str) -> _TrackedDataset:
     counts = {"samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.valid.sum())}
     head = f"cache/{_metric_name(root.split)}"
     return _TrackedDataset(
-        _short(f"{root.pipeline}/{root.split}"),
-        _short(facts["path"]),
-        digest,
-        {f"{head}/{name}": _short(text) for name, text in facts.items()},
-        {f"{head}/{name}": count for name, count in counts.items()},
+        name=_short(f"{root.pipeline}/{root.split}"),
+        source=_short(facts["path"]),
+        digest=cache.manifest.digest,
+        facts={f"{head}/{name}": _short(text) for name, text in facts.items()},
+        counts={f"{head}/{name}": count for name, count in counts.items()},
     )
 
 
 def _entity(tracked: _TrackedDataset) -> dict[str, str]:
     """Return the dataset in MLflow's form."""
-    kind = (
-        "code"
-        if tracked.loader
-        else tracked.source.partition("://")[0]
-        if is_url(tracked.source)
-        else "local"
-    )
-    source = (
-        {"tags": {"mlflow.source.name": tracked.source}}
-        if tracked.loader
-        else {"uri": tracked.source}
-    )
+    if tracked.loader:
+        source_type = "code"
+        source: dict[str, Any] = {"tags": {"mlflow.source.name": tracked.source}}
+    else:
+        scheme = tracked.source.partition("://")[0]
+        source_type = scheme if is_url(tracked.source) else "local"
+        source = {"uri": tracked.source}
     return {
         "name": tracked.name,
         "digest": tracked.digest,
-        "source_type": kind,
+        "source_type": source_type,
         "source": json.dumps(source),
         "profile": json.dumps(tracked.counts),
     }
@@ -289,7 +283,7 @@ def _portable_path(location: str) -> str:
 
 
 def _short(text: str) -> str:
-    return clean(text, spaces=True)[:_MOST] or "-"
+    return clean(text, spaces=True)[:_MAX_CHARS] or "-"
 
 
 def _metric_name(text: str) -> str:

@@ -4,6 +4,8 @@ A measurement never decides; a judge compares rows with thresholds. A measuremen
 rules; it runs once per block. Columns of a per-field measurement are stored as ``field:stat``,
 those of a per-sample one as ``:stat``. A measurement returns arrays, lists of text, or `Measured`
 where some samples have no value. It returns no columns for values that it does not apply to.
+
+The functions at the end write numbers, counts and names as the messages of rules do.
 """
 
 from __future__ import annotations
@@ -83,13 +85,15 @@ class Measure:
         )
         values: dict[str, Any] = {"fields": seen}
         for use in self.uses:
-            key = use.removeprefix("fields.") if self.per == "sample" else use
-            if self.per == "field" or use != key:
+            key = use if self.per == "field" else use.removeprefix("fields.")
+            if self.per == "field" or use.startswith("fields."):
                 values[use] = {name: declared[name][key] for name in seen if key in declared[name]}
             else:
                 values[use] = record.get(use)
-        record = {"name": self.name, "version": self.version, "uses": values}
-        return record | {"outside": self.outside(schema)} if outside else record
+        settings = {"name": self.name, "version": self.version, "uses": values}
+        if outside:
+            settings["outside"] = self.outside(schema)
+        return settings
 
 
 def measure(
@@ -268,6 +272,34 @@ def natural_key(name: str) -> tuple[str | int, ...]:
     return tuple(int(part[-DIGITS:]) if i % 2 else part for i, part in enumerate(parts))
 
 
+@dataclass
+class _NameRun:
+    """Names that differ in one number, which counts up.
+
+    Args:
+        counting: the part of the names that counts up; 0 for a single name.
+    """
+
+    first: str
+    last: str
+    count: int = 1
+    counting: int = 0
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return self.first
+        return f"{self.first} … {self.last} ({self.count:,})"
+
+    def continues_with(self, counting: int) -> bool:
+        """Return whether a name belongs to the run, given which part is one above the last name."""
+        return bool(counting) and (self.count == 1 or counting == self.counting)
+
+    def append(self, name: str, counting: int) -> None:
+        self.last = name
+        self.count += 1
+        self.counting = counting
+
+
 def collapse_ranges(names: Iterable[str]) -> list[str]:
     """Return names in natural order, runs of consecutive numbers as "first … last (count)".
 
@@ -275,31 +307,33 @@ def collapse_ranges(names: Iterable[str]) -> list[str]:
         The names of a run differ in one number alone. ``a/0678.pkl`` to ``a/0728.pkl`` give
         ``a/0678.pkl … a/0728.pkl (51)``.
     """
-    runs: list[tuple[str, str, int, int]] = []  # first, last, count, which part counts up
-    before: tuple[str | int, ...] = ()
+    runs: list[_NameRun] = []
+    previous: tuple[str | int, ...] = ()
     for name in sorted(names, key=natural_key):
         parts = natural_key(name)
-        place = _incremented_part(before, parts)
-        if runs and place and place in {runs[-1][3], 0 if runs[-1][2] > 1 else place}:
-            runs[-1] = (runs[-1][0], name, runs[-1][2] + 1, place)
+        counting = _incremented_part(previous, parts)
+        if runs and runs[-1].continues_with(counting):
+            runs[-1].append(name, counting)
         elif len(runs) == _MAX_RANGES:
             break
         else:
-            runs.append((name, name, 1, 0))
-        before = parts
-    return [
-        first if count == 1 else f"{first} … {last} ({count:,})" for first, last, count, _ in runs
-    ]
+            runs.append(_NameRun(name, name))
+        previous = parts
+    return [str(run) for run in runs]
 
 
-def _incremented_part(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
+def _incremented_part(previous: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
     """Return which number of a name is one above the previous name's, all else equal, or 0."""
-    differing = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
-    if len(before) != len(parts) or len(differing) != 1 or not differing[0] % 2:
+    if len(previous) != len(parts):
         return 0
-    a = before[differing[0]]
-    b = parts[differing[0]]
-    return differing[0] if isinstance(a, int) and isinstance(b, int) and a + 1 == b else 0
+    differing = [place for place, part in enumerate(parts) if part != previous[place]]
+    if len(differing) != 1:
+        return 0
+    (place,) = differing
+    before = previous[place]
+    now = parts[place]
+    is_next = isinstance(before, int) and isinstance(now, int) and before + 1 == now
+    return place if is_next else 0
 
 
 def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:

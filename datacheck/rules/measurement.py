@@ -1,12 +1,18 @@
-"""Runs the measurements on blocks: assigns fields to measurements and records failures."""
+"""Runs the measurements on blocks: assigns fields to measurements and records failures.
+
+A measurement runs on each declared field that it applies to, or once on the block as a whole. Fields
+that the schema does not list are measured too, one by one or added up under the name ``*``. A
+measurement that fails costs its own columns only; the rules that need them get a crash verdict.
+"""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,7 +61,8 @@ class MeasurementRunner:
             *schema.fields,
             *(name for fields in schema.when.values() for name in fields),
         }
-        self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
+        # By split and form of the fields: see `_BlockView.places`.
+        self._places: dict[tuple[Any, ...], dict[str, list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
@@ -70,31 +77,13 @@ class MeasurementRunner:
         Raises:
             UnmeasurableError: a built-in measurement fails and `strict` is set.
         """
-        schema = self._schema_of(block.split)
+        view = self._view(block)
         columns: dict[str, Measured] = {}
-        fields = list(_declared(block, schema))
-        read = {name: column for name, column in block.fields.items() if not column.peeked}
-        seen = (
-            block
-            if len(read) == len(block.fields)
-            else replace(block, fields=read, unread=frozenset(block.fields.keys() - read))
-        )
         every = np.broadcast_to(np.True_, len(block))
-        like = (block.split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
-        plan = self._plans.setdefault(like, {})
         for measure, function in self._measures:
             try:
-                if measure.per == "sample":
-                    given = block if measure.depth == "structure" else seen
-                    _merge_columns(columns, _full_columns("", function(given, schema), every))
-                    continue
-                if measure.name not in plan:  # decided once for all blocks with the same columns
-                    plan[measure.name] = [
-                        i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)
-                    ]
-                for place in plan[measure.name]:
-                    name, column, spec = fields[place]
-                    _merge_columns(columns, _full_columns(name, function(column, spec), every))
+                for name, measured in view.apply(measure, function):
+                    _merge_columns(columns, _full_columns(name, measured, every))
             except MemoryError:
                 raise
             except Exception as error:
@@ -104,10 +93,22 @@ class MeasurementRunner:
                         f"{error})"
                     )
                     raise UnmeasurableError(msg) from error
-                # The rules that need this measurement get a crash verdict; the others go on.
-                self._crashed(measure, block)
-        columns |= self._undeclared(block, schema)
-        return columns
+                self._record_crash(measure, block)
+        return columns | self._measure_undeclared(block, view.schema)
+
+    def _view(self, block: Block) -> _BlockView:
+        schema = self._schema_of(block.split)
+        read = {name: column for name, column in block.fields.items() if not column.peeked}
+        without_peeked = block
+        if len(read) < len(block.fields):
+            unread = frozenset(block.fields.keys() - read)
+            without_peeked = replace(block, fields=read, unread=unread)
+        fields = list(_declared(block, schema))
+        forms = (
+            (name, column.kind, column.peeked, _is_numeric(column)) for name, column, _ in fields
+        )
+        places = self._places.setdefault((block.split, *forms), {})
+        return _BlockView(block, without_peeked, schema, fields, places)
 
     def parted(self, block: Block) -> tuple[Block, Block]:
         """Return the block with the fields that the schema lists, and the block with the others."""
@@ -123,44 +124,52 @@ class MeasurementRunner:
     @np.errstate(all="ignore")
     def measure_unlisted(self, block: Block) -> dict[str, Measured]:
         """Return the columns of a block that holds only fields missing from the schema."""
-        return self._undeclared(block, self._schema_of(block.split))
+        return self._measure_undeclared(block, self._schema_of(block.split))
 
-    def _crashed(self, measure: Measure, block: Block) -> None:
+    def _record_crash(self, measure: Measure, block: Block) -> None:
         self.failed.update(origin.file for origin in block.origins)
-        crash = {"measure": measure.name, "key": block.keys[0], "traceback": traceback.format_exc()}
-        texts = dict(zip(crash, storable(list(crash.values())), strict=True))
-        self.crashes.setdefault(measure.name, texts)
+        name, key, error = storable([measure.name, block.keys[0], traceback.format_exc()])
+        self.crashes.setdefault(measure.name, {"measure": name, "key": key, "traceback": error})
 
-    def _undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
-        rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
-        if not rest:
+    @contextmanager
+    def _crash_recorded(self, measure: Measure, block: Block) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001  as in `measure`
+            self._record_crash(measure, block)
+
+    def _measure_undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
+        """Return the columns of the fields that the schema does not list."""
+        fields = {
+            name: column for name, column in block.fields.items() if name not in schema.fields
+        }
+        if not fields:
             return {}
         self.undeclared.update(
-            name + NOT_READ if column.peeked else name for name, column in rest.items()
+            name + NOT_READ if column.peeked else name for name, column in fields.items()
         )
+        every = np.broadcast_to(np.True_, len(block))
+        single_fields = self._numeric_fields(fields) if schema.reads_unlisted else {}
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
-        every = np.broadcast_to(np.True_, len(block))
-        numeric_fields = self._numeric_fields(rest) if schema.reads_unlisted else {}
         for measure, function in self._measures:
-            if measure.unlisted and numeric_fields:
-                columns |= self._unlisted(block, measure, function, numeric_fields, every)
-            if not measure.undeclared or measure.per == "sample" or spec.absent:
-                continue
-            try:
-                by_field = {
-                    name: _full_columns("", function(column, spec), every)
-                    for name, column in sorted(rest.items())
-                    if _applies(measure, column, spec)
-                }
-                columns |= _summed(measure, by_field, len(block))
-            except MemoryError:
-                raise
-            except Exception:  # noqa: BLE001  as above
-                self._crashed(measure, block)
+            if measure.unlisted:
+                with self._crash_recorded(measure, block):
+                    for name, column in single_fields.items():
+                        columns |= _full_columns(name, function(column, _UNLISTED), every)
+            if measure.undeclared and measure.per == "field" and not spec.absent:
+                with self._crash_recorded(measure, block):
+                    by_field = {
+                        name: _full_columns("", function(column, spec), every)
+                        for name, column in sorted(fields.items())
+                        if _applies(measure, column, spec)
+                    }
+                    columns |= _summed(measure, by_field, len(block))
         return columns
 
-    def _numeric_fields(self, rest: Mapping[str, Column]) -> dict[str, Column]:
+    def _numeric_fields(self, fields: Mapping[str, Column]) -> dict[str, Column]:
         """Return the numeric fields that are measured individually.
 
         Notes:
@@ -169,31 +178,55 @@ class MeasurementRunner:
         """
         numeric = {
             name: column
-            for name, column in rest.items()
+            for name, column in fields.items()
             if _is_numeric(column) and not column.peeked
         }
-        unlisted = sorted(numeric.keys() - self._listed)
-        return {name: numeric[name] for name in numeric if name in self._listed} | {
-            name: numeric[name] for name in unlisted[: MOST_UNLISTED + 1]
-        }
+        listed = [name for name in numeric if name in self._listed]
+        unlisted = sorted(numeric.keys() - self._listed)[: MOST_UNLISTED + 1]
+        return {name: numeric[name] for name in [*listed, *unlisted]}
 
-    def _unlisted(
-        self,
-        block: Block,
-        measure: Measure,
-        function: Callable[..., Columns],
-        rest: Mapping[str, Column],
-        every: Array,
-    ) -> dict[str, Measured]:
-        columns: dict[str, Measured] = {}
-        try:
-            for name, column in rest.items():
-                columns |= _full_columns(name, function(column, _UNLISTED), every)
-        except MemoryError:
-            raise
-        except Exception:  # noqa: BLE001  as above
-            self._crashed(measure, block)
-        return columns
+
+class _DeclaredField(NamedTuple):
+    name: str
+    column: Column
+    spec: FieldSpec
+
+
+@dataclass(frozen=True, eq=False)
+class _BlockView:
+    """A block as the measurements see it.
+
+    Args:
+        read: the block without fields of which only shape and dtype are known.
+        schema: the schema of its split.
+        fields: its declared fields.
+        places: by measurement, the places in `fields` to which it applies: decided once for all
+            blocks of the same split and form, and filled in by `apply`.
+    """
+
+    block: Block
+    read: Block
+    schema: Schema
+    fields: list[_DeclaredField]
+    places: dict[str, list[int]]
+
+    def apply(
+        self, measure: Measure, function: Callable[..., Columns]
+    ) -> Iterator[tuple[str, Columns]]:
+        """Yield the columns of a measurement, with the field that they belong to or ""."""
+        if measure.per == "sample":
+            block = self.block if measure.depth == "structure" else self.read
+            yield "", function(block, self.schema)
+            return
+        if measure.name not in self.places:
+            self.places[measure.name] = [
+                place
+                for place, field in enumerate(self.fields)
+                if _applies(measure, field.column, field.spec)
+            ]
+        for place in self.places[measure.name]:
+            field = self.fields[place]
+            yield field.name, function(field.column, field.spec)
 
 
 def is_ours(measure: Measure) -> bool:
@@ -207,17 +240,17 @@ def _unsilenced(measure: Measure) -> Callable[..., Columns]:
     return inner
 
 
-def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, FieldSpec]]:
+def _declared(block: Block, schema: Schema) -> Iterator[_DeclaredField]:
     """Yield the block's fields that the schema declares, and their declared parts."""
     for name, column in block.fields.items():
         if name not in schema.fields:
             continue
-        yield name, column, schema.fields[name]
+        yield _DeclaredField(name, column, schema.fields[name])
         for part, (start, stop) in schema.parts(name).items():
             spec = schema.fields.get(f"{name}.{part}")
             width = column.values.shape[-1] if column.values.ndim > 1 else column.uniform or 0
             if spec is not None and column.kind == "array" and width >= stop:
-                yield f"{name}.{part}", column.slice_items(start, stop), spec
+                yield _DeclaredField(f"{name}.{part}", column.slice_items(start, stop), spec)
 
 
 def _is_numeric(column: Column) -> bool:
@@ -234,14 +267,12 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     """
     if not measure.applies(spec) or (column.peeked and measure.depth != "structure"):
         return False
-    numeric = _is_numeric(column)
-    if numeric == (not spec.is_text):
+    is_numeric = _is_numeric(column)
+    if is_numeric == (not spec.is_text):
         return True
-    actual = (
-        {"dtype": None, "role": None}
-        if numeric
-        else {"dtype": "json" if column.kind == "json" else "text"}
-    )
+    actual: dict[str, str | None] = {"dtype": "json" if column.kind == "json" else "text"}
+    if is_numeric:
+        actual = {"dtype": None, "role": None}
     return measure.applies(spec.model_copy(update=actual))
 
 
@@ -271,29 +302,31 @@ def _merge_columns(columns: dict[str, Measured], more: dict[str, Measured]) -> N
 
 
 def _checked(stat: str, values: Any, every: Array) -> Measured:
+    """Return a column that samples.parquet can hold.
+
+    Raises:
+        TypeError: the values are of another kind.
+        ValueError: there is not one value or vector per sample.
+    """
     present = every
     if isinstance(values, Measured):
-        present, values = np.asarray(values.present, dtype=bool), values.values
+        present = np.asarray(values.present, dtype=bool)
+        values = values.values
     if isinstance(values, list):
         values = _objects(values)
-    if values.dtype.kind not in _KEPT or (
-        values.dtype.kind in _NUMERIC and values.dtype.itemsize > 8
-    ):
+    kind = values.dtype.kind
+    if kind not in _KEPT or (kind in _NUMERIC and values.dtype.itemsize > 8):
         msg = (
             f"{stat} is of {values.dtype}; samples.parquet holds numbers of at most 64 bits and "
             f"texts"
         )
         raise TypeError(msg)
     count = len(every)
-    shape = values.shape
-    if (
-        len(present) != count
-        or shape[:1] != (count,)
-        or len(shape) > 2
-        or (len(shape) == 2 and shape[1] > WIDEST)
-    ):
+    is_scalar = values.shape == (count,)
+    is_vector = values.ndim == 2 and values.shape[0] == count and values.shape[1] <= WIDEST
+    if len(present) != count or not (is_scalar or is_vector):
         msg = (
-            f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most "
+            f"{stat} has shape {values.shape}; {count} samples need one scalar or vector of at most "
             f"{WIDEST} each"
         )
         raise ValueError(msg)
@@ -311,34 +344,29 @@ def _summed(
     measure: Measure, by_field: Mapping[str, Mapping[str, Measured]], count: int
 ) -> dict[str, Measured]:
     """Return a measurement's numbers summed over the undeclared fields, under the name ``*``."""
-    columns: dict[str, Measured] = {}
-    for stat in sorted({stat for field_stats in by_field.values() for stat in field_stats}):
-        parts = [
-            field_stats[stat]
-            for field_stats in by_field.values()
-            if stat in field_stats and field_stats[stat].values.dtype.kind in _NUMERIC
-        ]
-        if parts:
-            columns[f"{ANY}{stat}"] = _sum(parts)
+    parts: dict[str, list[Measured]] = {}
+    for field_columns in by_field.values():
+        for stat, column in field_columns.items():
+            if column.values.dtype.kind in _NUMERIC:
+                parts.setdefault(stat, []).append(column)
+    columns = {f"{ANY}{stat}": _sum(parts[stat]) for stat in sorted(parts)}
     if by_field and measure.worst:
         columns[f"{ANY}:worst"] = _worst(by_field, f":{measure.worst}", count)
     return columns
 
 
 def _sum(parts: Sequence[Measured]) -> Measured:
-    shape = max((p.values.shape for p in parts), key=len)
-    width = max((p.values.shape[1] for p in parts if p.values.ndim > 1), default=1)
-    total = np.zeros(
-        (shape[0], width) if len(shape) > 1 else shape,
-        np.result_type(np.int64, *[p.values for p in parts]),
-    )
-    present = np.zeros(shape[0], bool)
+    """Return the sum of columns; a scalar adds to the first component of vectors."""
+    rows = len(parts[0].values)
+    widths = [part.values.shape[1] for part in parts if part.values.ndim > 1]
+    dtype = np.result_type(np.int64, *[part.values for part in parts])
+    total = np.zeros((rows, max(widths)) if widths else (rows,), dtype)
+    present = np.zeros(rows, bool)
     for part in parts:
-        values = np.where(
-            part.present if part.values.ndim == 1 else part.present[:, None], part.values, 0
-        )
-        if total.ndim > 1:
-            values = values.reshape(len(values), -1)
+        mask = part.present if part.values.ndim == 1 else part.present[:, None]
+        values = np.where(mask, part.values, 0)
+        if widths:
+            values = values.reshape(rows, -1)
             total[:, : values.shape[1]] += values
         else:
             total += values
@@ -347,6 +375,7 @@ def _sum(parts: Sequence[Measured]) -> Measured:
 
 
 def _worst(by_field: Mapping[str, Mapping[str, Measured]], stat: str, count: int) -> Measured:
+    """Return for each sample the field with the largest value of a statistic; "" if all are 0."""
     names = np.array([""] * count, dtype=object)
     most = np.zeros(count)
     for name, columns in by_field.items():

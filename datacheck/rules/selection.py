@@ -21,13 +21,14 @@ from datacheck.schema.grammar import suggestion
 from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema, pixels
 from datacheck.schema.patterns import parse
 
-# judge a loader only
+# These judge a loader only.
 NONDETERMINISM = "DC904"
 CONTRACT = "DC905"
 
-# These judge files or their listing. DC225 counts how often an extreme occurs; in windows that
-# overlap or are padded with the last step it occurs dozens of times.
+# Beginnings of the codes of rules that judge files or their listing. DC225 counts how often an
+# extreme occurs; in windows that overlap or are padded with the last step it occurs dozens of times.
 _FILES_ONLY = ("DC10", "DC11", "DC225", "DC701")
+# These have such a code, and judge the samples of a loader as well.
 _SAMPLES_TOO = frozenset({"DC101", "DC109"})
 
 
@@ -100,18 +101,15 @@ def rule_complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Compl
 
 
 def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
-    near = [r.code for r in rules.values() if r.name == code] or get_close_matches(
-        code, list(rules), n=1
-    )
-    hint = (
-        f"Did you mean {near[0]} ({rules[near[0]].name})?"
-        if near
-        else "datacheck rules lists them."
-    )
-    return f"there is no rule {code!r}. {hint}"
+    near = [rule.code for rule in rules.values() if rule.name == code]
+    near = near or get_close_matches(code, list(rules), n=1)
+    if not near:
+        return f"there is no rule {code!r}. datacheck rules lists them."
+    return f"there is no rule {code!r}. Did you mean {near[0]} ({rules[near[0]].name})?"
 
 
 def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
+    """Return the choice of a rule; it runs if it applies to any of the schemas (of splits)."""
     schema = every[0]
     settings = schema.rules.get(rule.code, RuleSpec())
     options = options_of(schema, rule)
@@ -121,26 +119,22 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
         )
     reasons = []
     for variant in every:
-        why = rule.unless(variant) or (
-            "" if any(targets(rule, variant)) else "no declared field is of that kind"
-        )
-        if not why:
+        why = rule.unless(variant)
+        if not why and any(targets(rule, variant)):
             return _at(level, Choice(rule, settings, options, level=level), every)
-        reasons.append(why)
+        reasons.append(why or "no declared field is of that kind")
     return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
 
 
 def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
     """Return the options of a rule: its defaults, overridden by the schema."""
     given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
-    options = {
-        name: _like(value, rule.defaults[name])
-        for name, value in given.items()
-        if name in rule.defaults
-    }
-    return dict(rule.defaults) | {
-        name: value for name, value in options.items() if value is not _WRONG
-    }
+    options = dict(rule.defaults)
+    for name, default in rule.defaults.items():
+        value = _like(given[name], default) if name in given else _WRONG
+        if value is not _WRONG:
+            options[name] = value
+    return options
 
 
 def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
@@ -242,17 +236,13 @@ def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measur
         Rules that do not apply yet count too: a range that is declared later is then judged without
         reading data.
     """
-    by_name = {
-        m.name: m
-        for choice in choices
-        if choice.verdict is not Verdict.OFF
-        for m in choice.rule.measures
-    }
-    return [
-        by_name[name]
-        for name in sorted(by_name)
-        if DEPTHS.index(by_name[name].depth) <= DEPTHS.index(level)
-    ]
+    by_name: dict[str, Measure] = {}
+    for choice in choices:
+        if choice.verdict is not Verdict.OFF:
+            by_name |= {measure.name: measure for measure in choice.rule.measures}
+    deepest = DEPTHS.index(level)
+    measures = (by_name[name] for name in sorted(by_name))
+    return [measure for measure in measures if DEPTHS.index(measure.depth) <= deepest]
 
 
 def by_dependency(choices: Sequence[Choice]) -> list[Choice]:
@@ -285,9 +275,10 @@ def served(schema: Schema) -> Schema:
     for fields in (data.get("fields", {}), *data.get("when", {}).values()):
         for spec in fields.values():
             spec.pop("file", None)
+    data["samples"] = {"files": ["*"]}
     group = schema.samples.group
-    names = set() if group is None else set(parse(group, "samples.group", path=False).names)
-    data["samples"] = {"files": ["*"]} | (
-        {"group": group} if names and names <= set(schema.fields) else {}
-    )
+    if group is not None:
+        names = set(parse(group, "samples.group", path=False).names)
+        if names and names <= set(schema.fields):
+            data["samples"]["group"] = group
     return Schema.model_validate(data)

@@ -30,6 +30,7 @@ from datacheck.errors import DamagedRunError, DatacheckError, UsageError
 from datacheck.model.finding import Cause, Finding, Report, RuleVerdict, Verdict
 from datacheck.model.table import Table
 from datacheck.runtime import folders, fsops
+from datacheck.runtime.beneath import read_file
 from datacheck.runtime.documents import MIB, VALUES, parse_json, read_json
 from datacheck.schema.model import Schema
 
@@ -838,6 +839,11 @@ def read_result(folder: Path) -> dict[str, Any]:
         )
         raise ValueError(msg)
     return result
+
+
+def result_bytes(folder: str) -> bytes:
+    """Return the bytes of the result.json in a run's folder."""
+    return read_file(Path(folder, RESULT), RESULT_BYTES, links=False)
 
 
 def read_started(folder: Path) -> str:

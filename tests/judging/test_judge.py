@@ -342,7 +342,7 @@ def test_notes_reach_their_rule_also_where_no_row_is():
 
 
 def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr("datacheck.rules.engine._MAX_JUDGE_CALLS", 3)
+    monkeypatch.setattr("datacheck.rules.row_groups._MAX_JUDGE_CALLS", 3)
 
     def each(rows, case):
         """Tells of all."""
@@ -367,7 +367,7 @@ def test_splits_beyond_a_limit_are_judged_as_one_and_none_is_lost(monkeypatch):
         "all others": ([3, 4, 5, 6, 7], "False ['', 'gone', 's1']"),
     }
     assert "the 6 splits with the fewest samples are judged as one" in verdict_of(judged).why
-    monkeypatch.setattr("datacheck.rules.engine._MAX_JUDGE_CALLS", 8)
+    monkeypatch.setattr("datacheck.rules.row_groups._MAX_JUDGE_CALLS", 8)
     judged = run(table, make_rule(judge=each), schema=schema, notes=notes)
     assert len({finding.split for finding in judged.findings}) == len(judged.findings) == 8
     assert verdict_of(judged).why == ""

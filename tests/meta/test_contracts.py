@@ -39,7 +39,7 @@ def test_every_contract_is_kept(copy):
         ("torch/dataset.py", "import datacheck.rules.engine"),
         ("rules/measurement.py", "import datacheck.scan"),
         ("scan/run.py", "import dask"),
-        ("report/ci.py", "import pytest"),
+        ("report/exports/junit.py", "import pytest"),
         ("cli/scan.py", "import datacheck.pytest_plugin"),
         ("cache/reader.py", "import obstore"),
         ("build/shard_worker.py", "import numcodecs"),

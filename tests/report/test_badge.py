@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from datacheck.report.ci import badge
+from datacheck.report.exports.badge import badge
 from tests.report.hostile import HOSTILE, hostile_result
 
 ENDPOINT = {

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from datacheck.report.field_figures import histogram
-from datacheck.report.html import EXTRA_SIGNS, MOST_ROWS, SIGNS, run_summary, write_page
+from datacheck.report.brushes import EXTRA_SIGNS, SIGNS
+from datacheck.report.histograms import histogram
+from datacheck.report.html import MOST_ROWS, run_summary, write_page
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from tests.report.brushed import EVIL, brushed_run, planted
 

@@ -216,7 +216,7 @@ def test_what_changed_since_the_last_build_is_what_was_changed(built):
 
 
 def test_values_beyond_the_bound_are_counted_and_not_read(built, monkeypatch):
-    monkeypatch.setattr("datacheck.report.cache_page._MAX_COMPARED_BYTES", 0)
+    monkeypatch.setattr("datacheck.report.cache_changes._MAX_COMPARED_BYTES", 0)
     changed = parsed(built[1].path)[0]["changed"]
     assert (changed["changed"]["all"], changed["unread"], changed["alike"]) == (0, 1, True)
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.table import CHECKED, Measured, Table, Texts
-from datacheck.report.html import run_summary, size_of
+from datacheck.report.html import run_summary
+from datacheck.report.rendering import size_of
 from datacheck.report.split_tables import MOST_CLASSES, MOST_SPLITS, class_shares
 from datacheck.rules.label_counts import class_names, declared
 from datacheck.scan import scan

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from datacheck.report.ci import summary
+from datacheck.report.exports.github import summary
 from datacheck.report.fitness import fitness
 from datacheck.report.html import run_summary
 from tests.report.conftest import finding

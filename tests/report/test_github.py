@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from datacheck.report.ci import MAX_SUMMARY_BYTES, commands, summary
+from datacheck.report.exports.github import MAX_SUMMARY_BYTES, commands, summary
 from datacheck.report.words import clean, finding_lines, finding_title
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 

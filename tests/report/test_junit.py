@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.report.ci import junit
+from datacheck.report.exports.junit import junit
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 
 

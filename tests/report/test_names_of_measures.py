@@ -5,7 +5,7 @@ from collections import defaultdict
 import yaml
 
 from datacheck.model.sample import stack
-from datacheck.report.field_figures import LABELS
+from datacheck.report.shown_measures import STATISTICS
 from datacheck.rules import catalogue
 from datacheck.rules.measurement import MeasurementRunner
 from tests.rules.harness import pieces_of, schema_of
@@ -28,7 +28,7 @@ def test_a_number_that_the_page_names_comes_from_one_measurement():
                 for name in MeasurementRunner(schema, [measure]).measure(block):
                     made[name.rpartition(":")[2]].add(measure.name)
     assert {
-        stat: names for stat, names in made.items() if stat in LABELS and len(names) > 1
+        stat: names for stat, names in made.items() if stat in STATISTICS and len(names) > 1
     } == MEANT
-    missing = {stat for stat in LABELS if "/" not in stat} - made.keys()
+    missing = {stat for stat in STATISTICS if "/" not in stat} - made.keys()
     assert missing == {"tokens", "trained"}  # of texts, which need a tokenizer's files

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.model.table import CHECKED, Measured, Table
-from datacheck.report.html import run_summary, size_of
+from datacheck.report.html import run_summary
 from datacheck.report.plots import MOST_DRAWN, plots
+from datacheck.report.rendering import size_of
 from datacheck.rules.skeletons import ROBOTS, SKELETONS
 from datacheck.rules.text_bytes import BITS, SCRIPTS
 from datacheck.schema.load import parse_schema

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datacheck.cli.show import _places
 from datacheck.report import rule_pages
-from datacheck.report.ci import sarif
+from datacheck.report.exports.sarif import sarif
 from datacheck.scan.run_documents import dump_json, truncated
 from tests.report.hostile import HOSTILE, hostile_result, leaks
 
@@ -279,7 +279,7 @@ def test_a_finding_is_not_held_against_all_others(monkeypatch):
         {**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)
     ]
     others = {Counted(f"X{i}"): said["rules"][rule] for i in range(300)}
-    monkeypatch.setattr("datacheck.report.ci._cleaned", Counted)
+    monkeypatch.setattr("datacheck.report.exports.sarif._cleaned", Counted)
     log = sarif(
         {**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE
     )

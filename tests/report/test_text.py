@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.report.ci import result_bytes
 from datacheck.report.text import LINES, _wrapped, report_lines, report_printer
 from datacheck.report.words import escaped_json
+from datacheck.scan.run_documents import result_bytes
 from tests.report.hostile import HOSTILE, leaks
 
 
