@@ -56,7 +56,7 @@ class Cluster:
     def wait(self) -> None:
         """Return when all workers have come to the scheduler."""
         with distributed.Client(self.address, set_as_default=False) as client:
-            client.wait_for_workers(len(self.workers), timeout=60)
+            client.wait_for_workers(len(self.workers), timeout=800)
 
     def end(self) -> None:
         for process in (*self.workers, self.scheduler):

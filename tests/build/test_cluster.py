@@ -82,7 +82,7 @@ def start(place, *options, out="out"):
 
 
 def ended(process, code=0):
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=800)
     assert process.returncode == code, said + errors
     assert "Traceback" not in errors
     return said, errors

@@ -75,7 +75,7 @@ def start(repository, data, out, *steps, before=(), **options):
 def built_here(data, out, *steps):
     """Build in one go, with the same small shards; return the cache."""
     done = start(Path(__file__).parents[2], data, out, *steps)
-    assert done.communicate(timeout=120)[1] == ""
+    assert done.communicate(timeout=800)[1] == ""
     return published(out)[0].parent
 
 
@@ -98,7 +98,7 @@ def test_a_killed_build_publishes_nothing_and_the_next_one_does(data, tmp_path, 
     assert process.returncode == -signal.SIGKILL
     assert not published(tmp_path / "out")
     again = start(repository, data, tmp_path / "out", "slow_step:slow")
-    _, errors = again.communicate(timeout=120)
+    _, errors = again.communicate(timeout=800)
     assert again.returncode == 0, errors
     assert len(published(tmp_path / "out")) == 1
     assert len(list((tmp_path / "out/tiny/all").iterdir())) == 1  # what the killed one left is gone
@@ -114,7 +114,7 @@ def test_a_file_size_limit_is_out_of_space(data, tmp_path, repository, monkeypat
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
     process = start(repository, data, tmp_path / "out", preexec_fn=limited)
-    said, errors = process.communicate(timeout=60)
+    said, errors = process.communicate(timeout=800)
     assert process.returncode == 5, errors
     assert "OutOfSpaceError" in said
     assert "Traceback" not in errors
@@ -138,7 +138,7 @@ def test_a_full_disk_is_out_of_space_and_room_is_all_it_takes(data, tmp_path, re
         f">&2; exit $first"
     )
     process = start(repository, data, out, before=["unshare", "-m", "sh", "-c", twice, "sh"])
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=800)
     assert process.returncode == 5, errors
     assert "OutOfSpaceError" in said
     assert ("bytes or more" in said) == (size == "64k")

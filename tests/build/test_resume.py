@@ -246,7 +246,7 @@ def test_a_killed_build_makes_each_sample_at_most_once_more(tmp_path, repository
     finished = len([p for p in (left / "work/records").iterdir() if p.name.isdecimal()])
     assert finished >= 5
     again = start(repository, data, tmp_path / "out", "counting:counted")
-    _, errors = again.communicate(timeout=120)
+    _, errors = again.communicate(timeout=800)
     assert again.returncode == 0, errors
     assert len((tmp_path / "calls").read_bytes()) - before == 20 - finished
     assert tree(published(tmp_path / "out")[0].parent) == tree(
@@ -373,11 +373,11 @@ def test_a_stopped_owner_keeps_its_build(tmp_path, repository):
     process.send_signal(signal.SIGSTOP)
     (left,) = stagings(tmp_path / "out")
     second = start(repository, data, tmp_path / "out", "slow_step:slow")
-    _, errors = second.communicate(timeout=120)
+    _, errors = second.communicate(timeout=800)
     assert second.returncode == 0, errors
     assert left.is_dir()
     process.send_signal(signal.SIGCONT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=800)
     assert process.returncode == 0, errors
     assert [p.name for p in (tmp_path / "out/tiny/all").iterdir()] == [
         published(tmp_path / "out")[0].parent.name

@@ -82,7 +82,7 @@ def test_a_process_ends_while_a_call_hangs(repository):
         cwd=repository,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=800,
         check=True,
     )
     assert done.stdout == "interrupted\n"

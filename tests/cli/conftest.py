@@ -66,7 +66,7 @@ def command(start):
 
     def command(*args, **options):
         process = start(*args, **options)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=800)
         assert process.returncode >= 0, signal.Signals(-process.returncode)
         return process.returncode, out, err
 

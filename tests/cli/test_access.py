@@ -47,7 +47,7 @@ def test_a_run_that_may_not_be_read_is_exit_3_and_one_sentence(place, closed, or
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=800,
         check=False,
     )
     assert (done.returncode, done.stdout) == (3, "")
@@ -78,7 +78,7 @@ def test_so_says_every_command_that_takes_a_run(place, closed, ordinary, command
             cwd=place,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=800,
             check=False,
         )
     finally:
@@ -97,7 +97,7 @@ def test_a_run_that_may_be_read_and_not_written_is_printed(place, closed, ordina
             cwd=place,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=800,
             check=False,
         )
     finally:
@@ -126,7 +126,7 @@ def _nowhere(*dirs):
 def test_a_manifest_needs_no_working_folder_that_is_its_own(place, ordinary):
     (place / ".datacheck").mkdir(mode=0)
     made = [*ordinary, *COMMAND, "manifest", "data", "-o", "made.json"]
-    done = subprocess.run(made, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(made, cwd=place, capture_output=True, text=True, timeout=800, check=False)
     (place / ".datacheck").chmod(0o755)
     assert (done.returncode, (place / "made.json").exists()) == (0, True)
     assert (
@@ -142,7 +142,7 @@ def test_a_scan_where_the_folder_of_runs_is_closed_names_another(place, closed, 
         cwd=place,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=800,
         check=False,
     )
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)

@@ -216,7 +216,7 @@ def test_an_interrupted_scan_says_so_and_goes_on_later(
     while len(list(parts.glob(".work-*/part-*"))) < 2 and process.poll() is None:
         time.sleep(0.005)
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=800)
     assert (process.returncode, out) == (code, ""), err
     assert err.splitlines()[-1].startswith("datacheck: interrupted. ")
     assert "of 400 files are done and kept: the same command goes on." in err

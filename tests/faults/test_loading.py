@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow]
 
 def run(repository, script, *options):
     call = [sys.executable, str(repository / f"scripts/bench/faults/{script}.py"), *options]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

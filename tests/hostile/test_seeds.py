@@ -46,7 +46,7 @@ def ended(program, *words, folder):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=800,
     )
     return done.returncode, done.stderr[-2000:] if done.returncode else ""
 

@@ -30,7 +30,7 @@ READERS = [HERE / "read_by_hand.py", HERE / "read_by_zarr.py"]
 def read_by(reader, folder, out):
     """Run a reader in a process that cannot import datacheck; return what it found, by key and field."""
     line = [sys.executable, "-I", str(reader), str(folder), str(out)]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=out.parent, timeout=120)
+    done = subprocess.run(line, capture_output=True, text=True, cwd=out.parent, timeout=800)
     assert done.returncode == 0, done.stderr
     with np.load(out) as read:
         return {name: read[name] for name in read.files}

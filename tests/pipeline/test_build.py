@@ -257,7 +257,7 @@ def command(*words, before="", **options):
 
 def ran(*words, **options):
     process = command(*words, **options)
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate(timeout=800)
     assert "Traceback" not in errors
     return process.returncode, said, errors
 
@@ -403,7 +403,7 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code, 
     while not (tmp_path / "busy").exists() and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=800)
     assert process.returncode == code
     assert "interrupted" in errors
     assert "Traceback" not in errors
@@ -437,7 +437,7 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     ):
         time.sleep(0.05)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=800)
     said = re.fullmatch(
         r"datacheck: interrupted\. (\d) shards are done and kept: the same command goes on\.\n",
         errors,

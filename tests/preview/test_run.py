@@ -284,7 +284,7 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
             wait()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("started", [False, True])
 def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, started):
     monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")

@@ -470,7 +470,7 @@ def of_files(folder, in_tmp):
     program = "from datacheck.cli.main import main; main()"
     command = [sys.executable, "-c", program, "scan", str(folder), "--schema", "files"]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=120, check=False
+        command, capture_output=True, text=True, env=environment, timeout=800, check=False
     )
     assert "Traceback" not in done.stdout + done.stderr
     assert done.stderr == ""

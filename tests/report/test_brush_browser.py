@@ -62,7 +62,7 @@ def python(browser, folder):
     line = browser.find_element(By.CSS_SELECTOR, f"{CHIP} button.key").text
     assert leaks(line, allowed="") == set()
     printed = subprocess.run(
-        [sys.executable, "-c", line], cwd=folder, capture_output=True, check=True, timeout=120
+        [sys.executable, "-c", line], cwd=folder, capture_output=True, check=True, timeout=800
     )
     return int(printed.stdout)
 

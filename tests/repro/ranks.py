@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 
-LIMIT_S = 200
+LIMIT_S = 800
 
 
 def run_ranks(script, folder, repository):

@@ -57,7 +57,7 @@ def call(tmp_path, repository):
             env=os.environ | {"PYTHONPATH": str(repository)} | (env or {}),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=800,
             check=False,
         )
         return run.returncode, run.stdout, run.stderr

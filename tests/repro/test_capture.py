@@ -49,7 +49,7 @@ def captured(tmp_path, repository):
         kept["PYTHONPATH"] = os.pathsep.join([str(repository), *(env or {}).pop("paths", [])])
         command = [sys.executable, str(script), str(out), *args]
         subprocess.run(
-            command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=120
+            command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=800
         )
         return json.loads(out.read_text())
 

@@ -281,7 +281,7 @@ def check(tmp_path, repository):
             env=kept,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=800,
             check=False,
         )
         return run.returncode, run.stdout, run.stderr

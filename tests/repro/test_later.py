@@ -42,7 +42,7 @@ def environment(tmp_path, repository):
             cwd=tmp_path,
             env=env,
             check=name != "killed",
-            timeout=300,
+            timeout=800,
         )
         return json.loads((tmp_path / "runs" / name / "env.json").read_text())
 

@@ -12,7 +12,7 @@ from datacheck.repro.run_diff import diff_runs
 from tests.repro.train import started
 
 FILES = 1000
-LIMIT_S = 200
+LIMIT_S = 800
 
 
 @pytest.fixture(scope="module")

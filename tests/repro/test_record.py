@@ -30,7 +30,7 @@ from datacheck.repro.sampler_observer import SamplerObserver
 from datacheck.repro.tensors import digest_batch, fold
 from tests.repro.ranks import run_ranks
 
-LIMIT_S = 200
+LIMIT_S = 800
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 
 from datacheck.repro.process import credential, masked, names_secret, secret
 
-LIMIT_S = 200
+LIMIT_S = 800
 MANY = 1_000_000  # characters; where each of them is begun at anew, 10**12 are read
 
 LONG = """

@@ -104,7 +104,7 @@ class Server:
         asked = f"s3.bucket.create -name {name}\n".encode()
         for _ in range(50):
             done = subprocess.run(
-                [WEED, "shell", f"-master={master}"], input=asked, capture_output=True, timeout=60
+                [WEED, "shell", f"-master={master}"], input=asked, capture_output=True, timeout=800
             )
             if b"created bucket" in done.stdout + done.stderr:
                 return

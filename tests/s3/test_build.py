@@ -375,7 +375,7 @@ def test_what_nobody_knows_is_said(job, golden, url, tmp_path, proxy, hasty):
 
 def race(job, other, url, tmp_path, monkeypatch):
     """Build two jobs of one key that meet at the commit; return what came of each."""
-    create, meeting = Objects.create, threading.Barrier(2, timeout=120)
+    create, meeting = Objects.create, threading.Barrier(2, timeout=800)
 
     def together(self, key, data):
         if key.endswith(layout.COMMIT):

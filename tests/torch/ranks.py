@@ -12,7 +12,7 @@ import pytest
 
 from datacheck.plugins import resolve
 
-LIMIT_S = 120
+LIMIT_S = 800
 
 
 def on_ranks(world_size, calls, folder):

@@ -246,7 +246,7 @@ def test_a_pass_that_the_collector_ends_waits_for_no_thread():
             if index:
                 going.wait(60)
                 there.set()
-                assert lock.acquire(timeout=60)
+                assert lock.acquire(timeout=800)
                 lock.release()
             return index
 
@@ -345,7 +345,7 @@ for _ in range(5):
 print("heard", heard)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stdout, done.stderr) == ("heard 5\n", "")
 
@@ -402,7 +402,7 @@ passing = iter(CachedLoader(range(100), batch_sampler=[[i] for i in range(100)])
 print(next(passing).item())
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
@@ -432,7 +432,7 @@ threading.Thread(target=beside, daemon=True).start()  # may wait, and says nothi
 began.wait()
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.startswith(
@@ -458,7 +458,7 @@ os.wait()
 print(len(list(passing)))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stdout, done.returncode) == ("UsageError 0 50\n49\n", 0)
 

@@ -513,7 +513,7 @@ def test_rank_and_world_size_are_those_of_torch_distributed():
     processes = [context.Process(target=of_rank, args=(rank, port, results)) for rank in range(2)]
     for process in processes:
         process.start()
-    found = sorted(results.get(timeout=120) for _ in processes)
+    found = sorted(results.get(timeout=800) for _ in processes)
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0]

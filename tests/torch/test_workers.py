@@ -63,7 +63,7 @@ def one_worker(dataset, context, **how):
     )
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ending", [is_killed, is_interrupted])
 def test_a_loop_whose_worker_ends_while_it_asks_is_told(ending):
     # lists: the memory of tensors that the loop has not taken yet goes with the worker
@@ -72,7 +72,7 @@ def test_a_loop_whose_worker_ends_while_it_asks_is_told(ending):
         list(batches)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ending", [is_killed, is_interrupted])
 def test_control_without_it_the_loop_would_wait_for_a_lock(ending):
     batches = one_worker(Ends(ending), "fork")
