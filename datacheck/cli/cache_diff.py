@@ -61,8 +61,8 @@ def _diff_lines(difference: Diff) -> Iterator[str]:
     yield from counted_lines("changed", difference.changed.items(), _change_line)
     if difference.unread:
         yield (
-            f"{difference.unread:,} more samples of both caches not compared: reading ended after "
-            f"{MOST_CHANGES:,} changed values"
+            f"{difference.unread:,} more samples that both have were not looked at, as "
+            f"{MOST_CHANGES:,} values had changed before"
         )
     yield from counted_lines("judged otherwise", difference.verdicts.items(), verdict_line)
 

@@ -100,11 +100,12 @@ def bisect(
 
 def _bisection_lines(bisection: Bisection) -> Iterator[str]:
     requested, completed = bisection.steps
-    few = f" of {requested:,} asked for" if completed < requested else ""
+    of_requested = f" of {requested:,} requested" if completed < requested else ""
     yield _headline(bisection)
     yield ""
     yield (
-        f"{completed:,} steps{few}, counted from 0; the training as it is was run {bisection.repeats} times"
+        f"{completed:,} steps{of_requested}, counted from 0; the unchanged training was run "
+        f"{bisection.repeats} times"
     )
     if bisection.noise is not None:
         position = f"step {bisection.noise.step:,}, {bisection.noise.column}"
@@ -118,9 +119,9 @@ def _headline(bisection: Bisection) -> str:
     top = bisection.rows[0] if bisection.rows else None
     if bisection.noise is not None:
         steady = [row.name for row in bisection.rows if row.state == "steady"]
-        with_it = f"; it does not with {', or with '.join(steady)}" if steady else ""
+        remedy = f"; they do not with {', or with '.join(steady)}" if steady else ""
         return (
-            f"not deterministic by itself: two runs part at step {bisection.noise.step:,}{with_it}"
+            f"not deterministic by itself: two runs part at step {bisection.noise.step:,}{remedy}"
         )
     if top is not None and top.state == "sometimes":
         return f"{top.name} parts in {_pairs(top)}: is the training random by itself?"
@@ -132,17 +133,18 @@ def _headline(bisection: Bisection) -> str:
 
 
 def _effect_lines(row: Effect) -> Iterator[str]:
-    position = (
-        f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
-    )
-    outcome = {"parts": position, "same": f"same, {row.compared:,} steps compared"}.get(
-        row.state, row.state
-    )
-    yield f"{row.name:<20}{_values(row):<28}{outcome}"
-    counted = f"parts in {_pairs(row)}" if row.parted else ""
-    detail = ": ".join(filter(None, (counted, row.said)))
-    if detail:
-        yield f"    {detail}"
+    yield f"{row.name:<20}{_values(row):<28}{_outcome(row)}"
+    parted = f"parts in {_pairs(row)}" if row.parted else ""
+    if parted or row.said:
+        yield f"    {': '.join(filter(None, (parted, row.said)))}"
+
+
+def _outcome(row: Effect) -> str:
+    if row.state == "same":
+        return f"same, {row.compared:,} steps compared"
+    if row.state == "parts":
+        return "" if row.step is None else f"step {row.step:,}, {row.column}"
+    return row.state
 
 
 def _pairs(row: Effect) -> str:

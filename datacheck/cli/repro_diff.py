@@ -153,23 +153,18 @@ def _column_lines(difference: RunDiff) -> Iterator[str]:
     """Yield the step at which each column diverges, for the rank that diverges first."""
     if difference.column is None:
         return
-    parting = next(
-        divergence
-        for divergence in difference.divergences
-        if divergence.rank == difference.column.rank
-    )
+    rank = difference.column.rank
+    divergence = next(each for each in difference.divergences if each.rank == rank)
     yield ""
     yield "column          parts at"
-    for column in parting.columns:
-        if column.name in {"random python", "random numpy"} and column.step == parting.first:
+    for column in divergence.columns:
+        if column.name in {"random python", "random numpy"} and column.step == divergence.first:
             # usually not seeded, and models do not draw from them; seeded ones are among the seeds
             continue
-        since = (
-            ""
-            if column.after in (None, column.step - 1)
-            else f" (equal at {column.after}, not written in between)"
-        )
-        yield f"{column.name:<16}step {column.step:,}{since}"
+        gap = ""
+        if column.after not in (None, column.step - 1):
+            gap = f" (equal at {column.after}, not written in between)"
+        yield f"{column.name:<16}step {column.step:,}{gap}"
 
 
 def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
@@ -196,14 +191,17 @@ def _noise_lines(noise: Noise) -> Iterator[str]:
     for spread in noise.final[:_MOST_METRICS]:
         within = [evaluation for evaluation in noise.each if evaluation.name == spread.name]
         inside = sum(evaluation.inside for evaluation in within)
-        every = f", {inside} of {len(within)} evaluations inside" if within else ""
-        verdict = "inside" if spread.inside else "outside"
-        yield (
-            f"{spread.name:<24}{_figures(spread)}  {verdict if spread.enough else 'not known'}{every}"
-        )
+        evaluations = f", {inside} of {len(within)} evaluations inside" if within else ""
+        yield f"{spread.name:<24}{_figures(spread)}  {_verdict(spread)}{evaluations}"
     if len(noise.final) > _MOST_METRICS:
         yield f"... and {len(noise.final) - _MOST_METRICS:,} more"
     yield from _warning_lines(noise.warnings)
+
+
+def _verdict(spread: MetricRange) -> str:
+    if not spread.enough:
+        return "not known"
+    return "inside" if spread.inside else "outside"
 
 
 def _figures(spread: MetricRange) -> str:

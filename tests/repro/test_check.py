@@ -401,7 +401,10 @@ def test_json_holds_rows_and_capture_and_nothing_else_is_on_the_output(check, tm
     [
         ("raise ValueError('of the script')", "the script ended with exit code 1"),
         ("import sys; sys.exit(3)", "the script ended with exit code 3"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it ended with signal 9"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "the process ended with signal 9",
+        ),
     ],
 )
 def test_a_script_that_fails_could_not_be_looked_at(check, tmp_path, text, said):
