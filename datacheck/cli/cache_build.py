@@ -56,7 +56,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-# ----------------------------------------------------------------------------------------- build
+# -------------------------------------------------------------------------------------------- build
 
 
 @click.command("build")
@@ -198,7 +198,7 @@ def _unlisted_lines(unlisted: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield from first_lines([f"{path}: {reason}" for path, reason in unlisted], most=_MOST_REFUSALS)
 
 
-# ----------------------------------------------------------------------------------- explain-key
+# -------------------------------------------------------------------------------------- explain-key
 
 
 @click.command("explain-key")
@@ -241,7 +241,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}..."
 
 
-# ---------------------------------------------------------------------------------------- repair
+# ------------------------------------------------------------------------------------------- repair
 
 
 @click.command("repair")

@@ -1,4 +1,4 @@
-"""``datacheck cache info`` and ``ls``: show what one cache holds, or which caches a folder holds."""
+"""``datacheck cache info`` and ``ls``: show one cache, or list those below a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_LETTERS = 1_000  # of an entry of a table
 _MOST_CELLS = 100  # of a terminal's line that a column of a table takes
 
 
-# ------------------------------------------------------------------------------------------ info
+# --------------------------------------------------------------------------------------------- info
 
 
 @click.command()
@@ -90,7 +90,7 @@ def _cache_bytes(cache: Cache) -> int:
     return sum(size for size, _ in cache.manifest.files.values())
 
 
-# -------------------------------------------------------------------------------------------- ls
+# ----------------------------------------------------------------------------------------------- ls
 
 
 @click.command()
@@ -155,7 +155,7 @@ def _unfinished(folder: Path | str) -> Iterator[tuple[str, str]]:
         yield path.name, f"a link in {path.parent}, not followed"
 
 
-# ----------------------------------------------------------------------------------------- table
+# -------------------------------------------------------------------------------------------- table
 
 
 def _table_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -103,9 +103,10 @@ def rescore(
 def baseline(
     run: Path, output: Path, schema: str | None, reason: str, reference: Path | None
 ) -> None:
-    """Save the errors and warnings of a finished RUN, so that scan --baseline reports new ones only.
+    """Save the findings of a finished RUN, so that scan --baseline reports new ones only.
 
-    The samples of these findings stay invalid. A sample that is not in the file is always reported.
+    Errors and warnings are saved; their samples stay invalid. A sample that is not in the file is
+    always reported.
     """
     from datacheck.errors import UsageError
     from datacheck.rules.base import pluralize

@@ -48,7 +48,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: ends a run as Ctrl-C does, with its own exit code."""
 
 
-# --------------------------------------------------------------------------------- command line
+# ------------------------------------------------------------------------------------- command line
 
 
 @click.group(
@@ -101,7 +101,7 @@ def _versions() -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------------------------- entry points
+# ------------------------------------------------------------------------------------- entry points
 
 
 def main(args: list[str] | None = None) -> None:
@@ -146,14 +146,14 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _drop_unwritten_output() -> None:
-    """Send output that cannot be written to /dev/null; Python's own flush at exit would fail again."""
+    """Send unwritable output to /dev/null, so that Python's flush at exit does not fail again."""
     try:
         sys.stdout.flush()
     except OSError:  # already reported
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-# --------------------------------------------------------------------------- before the command
+# ------------------------------------------------------------------------------- before the command
 
 
 def _ensure_utf8_mode() -> None:
@@ -197,7 +197,7 @@ def _check_text(arguments: list[str]) -> None:
             raise UsageError(msg)
 
 
-# ------------------------------------------------------------------------------ after an exception
+# ------------------------------------------------------------------------------- after an exception
 
 
 def _report_error(error: BaseException) -> int:

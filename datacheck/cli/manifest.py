@@ -61,10 +61,10 @@ def manifest(
     form: str,
     **options: Any,
 ) -> None:
-    """Record path, size and xxh3_128 of every file of DATA, a folder or a file, and one root digest.
+    """Record path, size and xxh3_128 of every file of DATA, and one root digest.
 
-    Equal data have equal manifests, wherever they are stored. Digests are kept in
-    .datacheck/manifests, so that the next call reads changed files only.
+    DATA is a folder or a file. Equal data have equal manifests, wherever they are stored. Digests
+    are kept in .datacheck/manifests, so that the next call reads changed files only.
     """
     from datacheck.report.progress import progress_bar
     from datacheck.repro import manifest as manifests

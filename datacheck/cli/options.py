@@ -57,7 +57,7 @@ def _check_badge(ctx: click.Context, param: click.Parameter, value: Path | None)
     return value
 
 
-# ------------------------------------------------------------------------------------------ data
+# --------------------------------------------------------------------------------------------- data
 
 root_option = click.option(
     "--root",
@@ -74,7 +74,7 @@ schema_option = click.option(
     help="Use this built-in schema or YAML file.",
 )
 
-# ------------------------------------------------------------------------------------- processes
+# ---------------------------------------------------------------------------------------- processes
 
 workers_option = click.option(
     "--workers",
@@ -89,7 +89,7 @@ scheduler_option = click.option(
     help="Use the workers of the Dask scheduler at ADDRESS (tcp://host:8786).",
 )
 
-# ------------------------------------------------------------------------- runs and their reports
+# --------------------------------------------------------------------------- runs and their reports
 
 # not checked by click: an unreadable folder is a storage error, not a wrong request
 run_path = click.Path(path_type=Path, readable=False)
@@ -153,7 +153,7 @@ json_option = click.option(
     help="Print the result in this format.",
 )
 
-# ---------------------------------------------------------------------------------------- caches
+# ------------------------------------------------------------------------------------------- caches
 
 path_argument = click.argument("path", type=PathOrUrl())
 split_option = click.option(

@@ -108,8 +108,9 @@ def _bisection_lines(bisection: Bisection) -> Iterator[str]:
         f"{bisection.repeats} times"
     )
     if bisection.noise is not None:
-        position = f"step {bisection.noise.step:,}, {bisection.noise.column}"
-        yield f"it differs from itself at {position}, in {_pairs(bisection.noise)}: {bisection.noise.said}"
+        noise = bisection.noise
+        position = f"step {noise.step:,}, {noise.column}"
+        yield f"it differs from itself at {position}, in {_pairs(noise)}: {noise.said}"
     yield ""
     for row in bisection.rows:
         yield from _effect_lines(row)

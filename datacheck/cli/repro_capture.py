@@ -37,7 +37,7 @@ _HEAD = b'{\n "process": {'  # every capture begins so; another file is not repl
 def capture(
     data: tuple[str, ...], steps: int, seconds: float, output: Path | None, script: tuple[str, ...]
 ) -> None:
-    """Record the state of a training process as JSON: packages, libraries, code, hardware, settings.
+    """Record the packages, libraries, code, hardware and settings of a training process as JSON.
 
     Write a training script and its arguments after --. It runs unchanged up to its first optimizer
     step. Without a script, a new Python process of this environment is captured. Secrets are left

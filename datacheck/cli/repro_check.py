@@ -116,7 +116,7 @@ def _report_lines(
     yield ""
     yield _verdict_line(states)
     if states["risk"]:
-        yield f"datacheck repro check --profile {profile} --print-fix prints the lines that pin them."
+        yield f"datacheck repro check --profile {profile} --print-fix prints the fixes."
 
 
 def _row_lines(row: CheckRow) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Print the report of a run and write its page and badge, for ``scan``, ``rescore`` and ``report``."""
+"""Print the report of a run, write its page and badge: for ``scan``, ``rescore``, ``report``."""
 
 from __future__ import annotations
 

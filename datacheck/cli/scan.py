@@ -94,7 +94,7 @@ def scan(
     previews: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    """Find broken samples in DATA, a folder or a file, or in what your own loader returns (--loader).
+    """Find broken samples in DATA, a folder or a file, or in the samples of a loader (--loader).
 
     \b
     Writes a run, by default .datacheck/latest/:
