@@ -1,24 +1,18 @@
-"""``datacheck cache diff``."""
+"""``datacheck cache diff``: compare two caches sample by sample and field by field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.info import PathOrUrl, split_option
-from datacheck.cli.say import say
+from datacheck.cli.options import PathOrUrl, split_option
+from datacheck.cli.output import counted_lines, say
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Diff, ValueChange
-
-Item = TypeVar("Item")
-
-_SHOWN = 20
-_LETTERS = 10_000  # characters of a line
 
 
 @click.command()
@@ -29,7 +23,8 @@ _LETTERS = 10_000  # characters of a line
     "fields",
     multiple=True,
     metavar="NAME",
-    help="Compare this field; may be given again.",
+    show_default="all",
+    help="Compare this field; repeatable.",
 )
 @split_option
 @click.pass_context
@@ -40,35 +35,36 @@ def diff(
     fields: tuple[str, ...],
     split: str | None,
 ) -> None:
-    """Show which samples and fields differ between two caches; the exit code is 1 where any does."""
+    """Compare the samples and fields of two caches; the exit code is 1 if any differs."""
     from datacheck.cache import open_cache
     from datacheck.cache.diff import diff as diff_caches
 
-    a, b = (open_cache(path, split=split) for path in (first, second))
-    cache_diff = diff_caches(a, b, fields or None)
+    first_cache = open_cache(first, split=split)
+    second_cache = open_cache(second, split=split)
+    difference = diff_caches(first_cache, second_cache, fields or None)
     say(
-        f"first   {a.path}: {len(a):,} samples",
-        f"second  {b.path}: {len(b):,} samples",
-        *_diff_lines(cache_diff),
+        f"first   {first_cache.path}: {len(first_cache):,} samples",
+        f"second  {second_cache.path}: {len(second_cache):,} samples",
+        *_diff_lines(difference),
     )
-    if cache_diff:
+    if difference:
         ctx.exit(1)
     say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
 
 
-def _diff_lines(cache_diff: Diff) -> Iterator[str]:
+def _diff_lines(difference: Diff) -> Iterator[str]:
     from datacheck.cache.diff import MOST_CHANGES
 
-    yield from counted_lines("stored otherwise", cache_diff.fields.items(), stored)
-    yield from counted_lines("only in the first", cache_diff.removed)
-    yield from counted_lines("only in the second", cache_diff.added)
-    yield from counted_lines("changed", cache_diff.changed.items(), _change_line)
-    if cache_diff.unread:
+    yield from counted_lines("stored otherwise", difference.fields.items(), storage_line)
+    yield from counted_lines("only in the first", difference.removed)
+    yield from counted_lines("only in the second", difference.added)
+    yield from counted_lines("changed", difference.changed.items(), _change_line)
+    if difference.unread:
         yield (
-            f"{cache_diff.unread:,} more samples that both have were not looked at, as "
+            f"{difference.unread:,} more samples that both have were not looked at, as "
             f"{MOST_CHANGES:,} values had changed before"
         )
-    yield from counted_lines("judged otherwise", cache_diff.verdicts.items(), verdict_line)
+    yield from counted_lines("judged otherwise", difference.verdicts.items(), verdict_line)
 
 
 def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
@@ -76,25 +72,7 @@ def _change_line(item: tuple[str, Mapping[str, ValueChange]]) -> str:
     return f"{key}: {'; '.join(f'{name} {change}' for name, change in changes.items())}"
 
 
-def counted_lines(
-    what: str, items: Collection[Item], line: Callable[[Item], str] = str
-) -> Iterator[str]:
-    """Yield the number of items, and a line for each of the first ones.
-
-    There may be millions of items, with long names.
-    """
-    from datacheck.report.words import clean
-
-    if items:
-        yield f"{len(items):,} {what}"
-    for item in islice(items, _SHOWN):
-        text = line(item)
-        yield f"    {clean(text if len(text) <= _LETTERS else f'{text[:_LETTERS]} ...', spaces=True)}"
-    if len(items) > _SHOWN:
-        yield f"    ... and {len(items) - _SHOWN:,} more"
-
-
-def stored(item: tuple[str, tuple[str, str]]) -> str:
+def storage_line(item: tuple[str, tuple[str, str]]) -> str:
     """Return a line on how each of two caches stores a field."""
     name, (before, after) = item
     return f"{name}: {before or 'none'}, then {after or 'none'}"

@@ -1,4 +1,4 @@
-"""``datacheck cache report``."""
+"""``datacheck cache report``: write an HTML page about one cache."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.info import path_argument, split_option
-from datacheck.cli.say import say
+from datacheck.cli.cache_verify import CHECKED, NO_MANIFEST, REPAIR
+from datacheck.cli.options import path_argument, split_option
+from datacheck.cli.output import say
 
 if TYPE_CHECKING:
     from datacheck.cache.verify import Depth
@@ -24,93 +25,93 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("cache-report.html"),
     show_default=True,
-    help="Where to.",
+    metavar="FILE",
+    help="Write the page to FILE.",
 )
 @click.option(
-    "--full", "depth", flag_value="full", help="Also read every byte, as cache verify does."
+    "--full", "depth", flag_value="full", help="Check every byte, as datacheck cache verify does."
 )
 @click.option(
     "--quick",
     "depth",
     flag_value="quick",
     default=True,
-    help="The names and sizes of files (the default).",
+    help="Check the names and sizes of files; this is the default.",
 )
 @split_option
 @click.pass_context
 def report(
     ctx: click.Context, path: Path | str, file: Path, depth: Depth, split: str | None
 ) -> None:
-    """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
+    """Write an HTML page about the cache at PATH: fields, sizes, samples and problems.
+
+    The exit code is 7 if the cache is damaged.
+    """
     from datacheck.report.cache_page import COMMAND, cache_page, cache_summary
     from datacheck.report.words import format_bytes
+    from datacheck.rules.base import pluralize
     from datacheck.runtime import outputs
 
-    place = _chosen(path, split)
-    _check_place(file, place)
-    summary = cache_summary(place, depth)
+    cache = _choose_cache(path, split)
+    _check_output(file, cache)
+    summary = cache_summary(cache, depth)
     page = cache_page(summary)
     outputs.write_output(file, page, COMMAND, outputs.generated_by(COMMAND))
     problems = summary["checked"]["all_problems"]
-    intact_text = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
-    verdict = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else intact_text
-    say(f"{place}: {verdict}")
+    verdict = pluralize(problems, "problem") if problems else f"intact ({CHECKED[depth]})"
+    say(f"{cache}: {verdict}")
     say(f"{file}: {format_bytes(len(page))}; open it in a browser")
     if problems:
         ctx.exit(7)
 
 
-def _chosen(path: Path | str, split: str | None) -> Path | str:
-    """Return the only finished cache at a path.
+def _choose_cache(path: Path | str, split: str | None) -> Path | str:
+    """Return the only finished cache at or below a path.
 
     Raises:
-        UsageError: there is none, or more than one; the message names what is there.
+        UsageError: there is no finished cache, or more than one; the message names those found.
         CorruptionError: a cache has lost its manifest.
     """
-    from datacheck.cache.find import (
-        choose_cache,
-        find_caches,
-        find_without_manifest,
-        unfinished_builds,
-    )
-    from datacheck.errors import CorruptionError, UsageError
+    from datacheck.cache.find import choose_cache, find_caches
+    from datacheck.errors import UsageError
 
     try:
         return choose_cache(path, split)
     except UsageError:
-        if any(find_caches(path)):
-            raise
-        headless = next(find_without_manifest(path), None) if isinstance(path, Path) else None
-        if headless is not None:
-            msg = (
-                f"{headless}: its manifest is gone, though it lies where a finished cache does. "
-                f"Run datacheck cache "
-                "repair with the words of the build that made it."
-            )
-            raise CorruptionError(msg) from None
-        builds = unfinished_builds(path)
-        if builds:
-            others = f", and {len(builds) - 1:,} more" if len(builds) > 1 else ""
-            msg = (
-                f"{path}: no finished cache; an unfinished build lies in {builds[0]}{others}. Run "
-                f"the same datacheck "
-                "cache build again: it goes on from there."
-            )
-            raise UsageError(msg) from None
+        if not any(find_caches(path)):
+            _raise_if_damaged_or_unfinished(path)
         raise
 
 
-def _check_place(file: Path, place: Path | str) -> None:
+def _raise_if_damaged_or_unfinished(path: Path | str) -> None:
+    from datacheck.cache.find import find_without_manifest, unfinished_builds
+    from datacheck.errors import CorruptionError, UsageError
+
+    damaged = next(find_without_manifest(path), None) if isinstance(path, Path) else None
+    if damaged is not None:
+        msg = f"{damaged}: {NO_MANIFEST}. Run {REPAIR}."
+        raise CorruptionError(msg) from None
+    builds = unfinished_builds(path)
+    if builds:
+        others = f", and {len(builds) - 1:,} more" if len(builds) > 1 else ""
+        msg = (
+            f"{path}: no finished cache; an unfinished build lies in {builds[0]}{others}. Run the "
+            f"same datacheck cache build again: it goes on from there."
+        )
+        raise UsageError(msg) from None
+
+
+def _check_output(file: Path, cache: Path | str) -> None:
     """Raise if the page cannot be written, before hours of checking.
 
-    A page inside of the cache is refused: any foreign file in it counts as damage.
+    A page in the cache itself is refused, because a foreign file there counts as damage.
     """
     from datacheck.errors import StorageError, UsageError
     from datacheck.report.cache_page import COMMAND
     from datacheck.runtime import outputs
 
-    if isinstance(place, Path) and Path(os.path.realpath(file)).is_relative_to(
-        os.path.realpath(place)
+    if isinstance(cache, Path) and Path(os.path.realpath(file)).is_relative_to(
+        os.path.realpath(cache)
     ):
         msg = f"{file}: lies in the cache, which holds no other files. Name another place with -o."
         raise UsageError(msg)

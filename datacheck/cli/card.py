@@ -1,4 +1,4 @@
-"""``datacheck card``."""
+"""``datacheck card``: describe a scanned dataset in Croissant (JSON-LD)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from pathlib import Path
 
 import click
 
-from datacheck.cli.say import say
-from datacheck.cli.scan import run_argument
+from datacheck.cli.options import run_argument
+from datacheck.cli.output import say, say_notes
 from datacheck.errors import UsageError
 
-_HELP = """Write the card of a scanned dataset as Croissant (JSON-LD), which dataset hosts and search engines read.
 
-RUN is a folder that a scan has left behind (.datacheck/latest). The card has the files with their SHA-256, for which
-each is read once more, the fields of the schema, the verdict and datacheck's digest.
-"""
-
-
-def _properties(
+def _parse_properties(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """Parse the properties of ``--set NAME=TEXT``."""
     del ctx, param
     from datacheck.report.croissant import PROPERTIES
 
@@ -38,7 +31,7 @@ def _properties(
     return properties
 
 
-@click.command("card", help=_HELP)
+@click.command("card")
 @run_argument
 @click.option(
     "--format",
@@ -46,50 +39,60 @@ def _properties(
     type=click.Choice(["croissant"]),
     default="croissant",
     show_default=True,
-    help="The format.",
+    help="Write the card in this format.",
 )
 @click.option(
     "--output",
     "-o",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where it goes (beside the data: files are named as seen from there), else to standard "
-    "output. A file that "
-    "exists is never overwritten.",
+    show_default="standard output",
+    help="Write the card to FILE, which must not exist. Paths in the card are relative to its "
+    "folder, so put it next to the data.",
 )
 @click.option(
     "--set",
-    "said",
+    "properties",
     multiple=True,
     metavar="NAME=TEXT",
-    callback=_properties,
-    help="What nobody can measure: name, description, license, url, creator, citeAs, "
-    "datePublished, version.",
+    callback=_parse_properties,
+    help="Set a property that data do not show; repeatable. Names: name, description, license, "
+    "url, creator, citeAs, datePublished, version.",
 )
-def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
-    """Write the card, and print what it leaves out."""
+def card(run: Path, form: str, output: Path | None, properties: dict[str, str]) -> None:
+    """Write a Croissant card (JSON-LD) for a scanned dataset, for dataset hosts and search engines.
+
+    RUN is the folder that a scan wrote, such as .datacheck/latest. The card lists the files with
+    their SHA-256 (each file is read once), the fields of the schema, the verdict and the digest of
+    the dataset.
+    """
     del form  # only one format so far
-    from datacheck.report.croissant import card as card_of
+    from datacheck.report.croissant import card as make_card
     from datacheck.report.words import escaped_json
     from datacheck.runtime import fsops
 
-    if output is not None and (output.exists() or output.is_symlink()):
-        msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
-        raise UsageError(msg)
-    if output is not None:  # checked before all of the data is read
-        if not output.parent.is_dir():
-            msg = f"{output}: there is no folder {output.parent}. Make it, or name another file."
-            raise UsageError(msg)
-        fsops.check_writable(output.parent)
-    data_card = card_of(run, said, None if output is None else output.parent)
+    if output is not None:
+        _check_output(output)  # before all of the data is read
+    data_card = make_card(run, properties, None if output is None else output.parent)
     if output is None:
         sys.stdout.buffer.write(escaped_json(data_card.bytes))
     else:
         fsops.write_file(output, data_card.bytes, mode=0o666)
-    for note in data_card.notes:
-        say(note, err=True)
+    say_notes(data_card.notes)
     if data_card.unsaid:
         say(
-            f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(data_card.unsaid)}",
+            f"missing in the card; set them with --set NAME=TEXT: {', '.join(data_card.unsaid)}",
             err=True,
         )
+
+
+def _check_output(output: Path) -> None:
+    from datacheck.runtime import fsops
+
+    if output.exists() or output.is_symlink():
+        msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
+        raise UsageError(msg)
+    if not output.parent.is_dir():
+        msg = f"{output}: there is no folder {output.parent}. Make it, or name another file."
+        raise UsageError(msg)
+    fsops.check_writable(output.parent)

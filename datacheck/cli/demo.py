@@ -1,4 +1,4 @@
-"""``datacheck demo``."""
+"""``datacheck demo``: run the whole workflow on synthetic data, and print what it found."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.say import say
+from datacheck.cli.output import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
-    from datacheck.demo.course import DemoResult, FaultAnswer
+    from datacheck.demo.course import CacheResult, DemoResult, FaultAnswer
+    from datacheck.demo.training import TrainingResult
 
 _SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
-_WHAT = 45
-_WHERE = 38
+_FAULT_WIDTH = 45  # of the columns of planted faults
+_KEYS_WIDTH = 38
+_INDENT = " " * 10  # of the lines below a stage
 _OTHERS_SHOWN = 4  # findings shown that do not follow from a planted fault
 
 
@@ -31,29 +33,27 @@ _OTHERS_SHOWN = 4  # findings shown that do not follow from a planted fault
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Put data, results and caches there and keep them.",
+    show_default="a temporary folder",
+    help="Write data, results and caches into DIR and keep them.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Of data, faults and training.",
+    metavar="N",
+    help="Seed the data, the faults and the training.",
 )
-@click.option(
-    "--keep",
-    is_flag=True,
-    default=False,
-    help="Keep the temporary folder that is used without --out.",
-)
+@click.option("--keep", is_flag=True, default=False, help="Keep the temporary folder.")
 @click.pass_context
 def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, keep: bool) -> None:  # noqa: FBT001
-    """See the whole way on small synthetic datasets with planted faults.
+    """Run the whole workflow on small synthetic datasets with planted faults.
 
-    Writes a dataset in the layout of SYSTEM (default: all five), breaks some samples on purpose,
-    scans it, builds a cache, verifies it, and trains a small PyTorch model. The exit code is 0 only
-    if every planted fault was found with its code, nothing else was called an error, and no broken
-    sample reached the model.
+    For each system (default: all five), write a dataset in its layout, damage some samples, scan
+    the data, build and verify a cache, and train a small PyTorch model.
+
+    The exit code is 0 if every planted fault was found with its code, nothing else was reported as
+    an error, and no damaged sample reached the model; otherwise 1.
     """
     from datacheck.demo.course import require_extras
 
@@ -92,8 +92,8 @@ def _folder(out: Path | None, systems: list[str]) -> Path:
     existing = [out / name for name in systems if (out / name).exists()]
     if existing:
         msg = (
-            f"{existing[0]}: exists already, and the demo starts from nothing. Choose another --out "
-            f"or remove it."
+            f"{existing[0]}: exists already, but the demo needs a new folder. Choose another "
+            f"--out, or remove it."
         )
         raise UsageError(msg)
     return out
@@ -103,93 +103,96 @@ def course_lines(course: DemoResult) -> Iterator[str]:
     """Yield the lines on one system: the planted faults and whether they were found; the stages."""
     size = f"synthetic, in the real layout: {course.files:,} files, {course.nbytes / 1e6:.1f} MB"
     yield f"{click.style(course.system, bold=True)}  {size}"
-    yield click.style(f"  {'planted':<{_WHAT}} {'in':<{_WHERE}} {'must be':<8} found", dim=True)
+    columns = f"{'planted':<{_FAULT_WIDTH}} {'in':<{_KEYS_WIDTH}} {'must be':<8} found"
+    yield click.style(f"  {columns}", dim=True)
     yield from (_answer_line(answer) for answer in course.answers)
-    yield from _stage_lines(course)
-    missed = sum(not answer.found for answer in course.answers)
+    yield from _scan_lines(course)
+    if course.cache is not None:
+        yield _cache_line(course.cache, course.seconds["build"])
+    if course.training is not None:
+        yield from _training_lines(course.training, course.seconds["train"])
     seconds = f"{sum(course.seconds.values()):.1f} s"
     if course.differs:
-        fail = click.style("FAIL", fg="red", bold=True)
-        yield f"  {fail}    {missed} of {len(course.answers)} faults not found  {seconds}"
-        yield from (f"          {line}" for line in course.differs)
+        missed = sum(not answer.found for answer in course.answers)
+        yield f"  {_fail()}    {missed} of {len(course.answers)} faults not found  {seconds}"
+        yield from (f"{_INDENT}{line}" for line in course.differs)
     else:
-        success_text = "every fault found with its code, no other error, no broken sample served"
-        yield f"  {click.style('PASS', fg='green', bold=True)}    {success_text}  {seconds}"
+        success = "every fault found with its code, no other error, no broken sample served"
+        yield f"  {_pass()}    {success}  {seconds}"
     yield ""
+
+
+def _pass() -> str:
+    return click.style("PASS", fg="green", bold=True)
+
+
+def _fail() -> str:
+    return click.style("FAIL", fg="red", bold=True)
 
 
 def _answer_line(answer: FaultAnswer) -> str:
     planted = answer.planted
-    mark = (
+    found = (
         click.style("yes", fg="green") if answer.found else click.style("NO", fg="red", bold=True)
     )
-    note = "" if answer.severity in {"error", ""} else f" ({answer.severity})"
-    return (
-        f"  {planted.what:<{_WHAT}} {_keys_text(planted.keys):<{_WHERE}} {planted.code:<8} "
-        f"{mark}{note}"
-    )
+    severity = "" if answer.severity in {"error", ""} else f" ({answer.severity})"
+    fault = f"{planted.what:<{_FAULT_WIDTH}} {_keys_text(planted.keys):<{_KEYS_WIDTH}}"
+    return f"  {fault} {planted.code:<8} {found}{severity}"
 
 
 def _keys_text(keys: tuple[str, ...]) -> str:
+    """Return the key, or the common folder and the number of several keys, cut in the middle."""
     if not keys:
         return "every sample"
-    name, rest = (
-        (keys[0], "") if len(keys) == 1 else (keys[0].rpartition("/")[0], f" ({len(keys)} samples)")
-    )
-    room = _WHERE - len(rest)
-    half = (room - 3) // 2
-    return (name if len(name) <= room else f"{name[:half]}...{name[-half:]}") + rest
+    if len(keys) == 1:
+        return _cut(keys[0], _KEYS_WIDTH)
+    count = f" ({len(keys)} samples)"
+    return _cut(keys[0].rpartition("/")[0], _KEYS_WIDTH - len(count)) + count
 
 
-def _stage_lines(course: DemoResult) -> Iterator[str]:
-    counts, seconds = course.samples, course.seconds
-    checked_text = (
+def _cut(text: str, width: int) -> str:
+    half = (width - 3) // 2
+    return text if len(text) <= width else f"{text[:half]}...{text[-half:]}"
+
+
+def _scan_lines(course: DemoResult) -> Iterator[str]:
+    counts = course.samples
+    checked = (
         f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, "
-        f"{counts['skipped']:,} skipped"
+        f"{counts['skipped']:,} skipped; {counts['valid']:,} fit for training"
     )
-    fit = f"{counts['valid']:,} fit for training"
-    yield f"  scan    {counts['listed']:,} samples: {checked_text}; {fit}  {seconds['scan']:.1f} s"
-    others = [
-        (severity, code, message)
-        for severity, code, message in course.others
-        if severity != "error"
-    ]
-    for severity, code, message in others[:_OTHERS_SHOWN]:  # errors are listed below, as failures
-        yield " " * 10 + textwrap.shorten(
-            f"and {code} ({severity}): {message}", 110, placeholder=" …"
-        )
+    yield f"  scan    {counts['listed']:,} samples: {checked}  {course.seconds['scan']:.1f} s"
+    # `course.differs` lists errors
+    others = [other for other in course.others if other[0] != "error"]
+    for severity, code, message in others[:_OTHERS_SHOWN]:
+        line = f"and {code} ({severity}): {message}"
+        yield _INDENT + textwrap.shorten(line, 110, placeholder=" …")
     if len(others) > _OTHERS_SHOWN:
-        yield f"          and {len(others) - _OTHERS_SHOWN} more warnings and notes"
-    if (cache := course.cache) is not None:
-        state = "every byte verified" if not cache.problems else f"{len(cache.problems)} PROBLEMS"
-        usable_text = (
-            f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
-        )
-        yield f"  cache   {' and '.join(cache.splits)}: {usable_text}; {state}  {seconds['build']:.1f} s"
-    if (training := course.training) is not None:
-        loss_text = f"loss {training.first:.3g} -> {training.last:.3g} {training.unit}".rstrip()
-        yield (
-            f"  train   {training.title}, {training.steps} steps of {training.batch}: {loss_text}  "
-            f"{seconds['train']:.1f} s"
-        )
-        served = f"{training.distinct:,} samples, {len(training.broken)} of them broken"
-        yield (
-            f"  served  {served}; a valid one stood in for a broken one {training.substituted:,} times"
-        )
+        yield f"{_INDENT}and {len(others) - _OTHERS_SHOWN} more warnings and notes"
+
+
+def _cache_line(cache: CacheResult, seconds: float) -> str:
+    usable = f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
+    state = f"{len(cache.problems)} PROBLEMS" if cache.problems else "every byte verified"
+    return f"  cache   {' and '.join(cache.splits)}: {usable}; {state}  {seconds:.1f} s"
+
+
+def _training_lines(training: TrainingResult, seconds: float) -> Iterator[str]:
+    loss = f"loss {training.first:.3g} -> {training.last:.3g} {training.unit}".rstrip()
+    steps = f"{training.steps} steps of {training.batch}"
+    yield f"  train   {training.title}, {steps}: {loss}  {seconds:.1f} s"
+    served = f"{training.distinct:,} samples, {len(training.broken)} of them broken"
+    yield (
+        f"  served  {served}; a valid one stood in for a broken one {training.substituted:,} times"
+    )
 
 
 def _summary_line(courses: list[DemoResult], seconds: float) -> str:
-    planted = sum(len(c.answers) for c in courses)
-    found_count = sum(answer.found for c in courses for answer in c.answers)
-    failed = [c.system for c in courses if c.differs]
-    verdict = (
-        click.style("PASS", fg="green", bold=True)
-        if not failed
-        else click.style("FAIL", fg="red", bold=True)
+    planted = sum(len(course.answers) for course in courses)
+    found = sum(answer.found for course in courses for answer in course.answers)
+    failed = [course.system for course in courses if course.differs]
+    verdict = f"{_fail()} ({', '.join(failed)})" if failed else _pass()
+    systems = f"{len(courses)} system{'s' * (len(courses) > 1)}"
+    return (
+        f"{verdict}  {found} of {planted} planted faults found in {systems}, {seconds:.0f} s in all"
     )
-    failed_text = f" ({', '.join(failed)})" if failed else ""
-    summary = (
-        f"{found_count} of {planted} planted faults found in {len(courses)} "
-        f"system{'s' * (len(courses) > 1)}"
-    )
-    return f"{verdict}{failed_text}  {summary}, {seconds:.0f} s in all"

@@ -1,41 +1,29 @@
-"""``datacheck diff``."""
+"""``datacheck diff``: compare two datasets, manifests, caches or recorded runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.cache_diff import counted_lines, stored, verdict_line
-from datacheck.cli.info import PathOrUrl
-from datacheck.cli.manifest import (
-    deep_option,
-    format_option,
-    print_notes,
-    schema_of,
-    schema_option,
-    workers_option,
-)
-from datacheck.cli.say import say
-from datacheck.cli.scan import root_option
+from datacheck.cli.cache_diff import storage_line, verdict_line
+from datacheck.cli.manifest import load_schema_of, manifest_options
+from datacheck.cli.options import PathOrUrl
+from datacheck.cli.output import counted_lines, say, say_notes
 
 if TYPE_CHECKING:
     from datacheck.repro.compare import Comparison
     from datacheck.repro.values import TreeDiff
 
-_FIELDS_SHOWN = 4
+_MOST_FIELDS = 4  # of a sample, so that it takes one line
 
 
 @click.command()
 @click.argument("first", metavar="A", type=PathOrUrl())
 @click.argument("second", metavar="B", type=PathOrUrl())
-@schema_option
-@root_option
-@deep_option
-@workers_option
-@format_option
+@manifest_options
 @click.pass_context
 def diff(
     ctx: click.Context,
@@ -46,26 +34,29 @@ def diff(
     form: str,
     **options: Any,
 ) -> None:
-    """Show what differs between A and B; the exit code is 1 where anything does.
+    """Compare A and B: two datasets, manifests, caches or recorded runs.
 
-    Two datasets (folders, files or their manifests), two caches, or two recorded runs (see
-    datacheck repro diff). Files and samples that were added, removed, changed, renamed, swapped or
-    otherwise reordered are named; where both data are there, also by how much values differ.
+    A dataset is a folder, a file or a manifest of either. The names of files and samples that were
+    added, removed, changed, renamed, swapped or reordered are printed; if both data are available,
+    also by how much their values differ. For recorded runs see datacheck repro diff.
+
+    The exit code is 1 if anything differs.
     """
     from datacheck.report.progress import progress_bar
     from datacheck.repro.compare import compare, kinds_of
 
     kinds = kinds_of(first, second)
     if kinds[0] == "run":
-        _of_runs(ctx, str(first), str(second), form)
+        _diff_runs(ctx, str(first), str(second), form)
         return
-    data = next(
-        (Path(p) for p, kind in zip((first, second), kinds, strict=True) if kind != "manifest"),
-        Path(),
-    )
+    # the schema that fits is found by files, which a manifest does not have
+    paths = [
+        Path(path) for path, kind in zip((first, second), kinds, strict=True) if kind != "manifest"
+    ]
+    data = paths[0] if paths else Path()
     with progress_bar() as progress:
         comparison = compare(
-            first, second, schema=schema_of(data, schema), progress=progress, **options
+            first, second, schema=load_schema_of(data, schema), progress=progress, **options
         )
     if form == "json":
         from datacheck.report.words import json_of
@@ -73,92 +64,87 @@ def diff(
         click.echo(json_of(comparison.as_dict()))
     else:
         say(*_comparison_lines(comparison))
-        print_notes(comparison.notes)
+        say_notes(comparison.notes)
     if comparison:
         ctx.exit(1)
 
 
-def _of_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
+def _diff_runs(ctx: click.Context, first: str, second: str, form: str) -> None:
     """Run ``datacheck repro diff``."""
-    from datacheck.plugins import resolve
+    from datacheck.cli.repro_diff import diff as command
 
-    command: click.Command = resolve("datacheck.cli.repro_diff:diff")
     with command.make_context("diff", [first, second, "--format", form], parent=ctx) as inner:
         command.invoke(inner)
 
 
 def _comparison_lines(comparison: Comparison) -> Iterator[str]:
-    from datacheck.report.words import clean
-
-    for name, about in (("first ", comparison.first), ("second", comparison.second)):
-        yield clean(f"{name}  {about['path']}: {_side_text(about)}", spaces=True)
+    yield f"first   {comparison.first['path']}: {_side_text(comparison.first)}"
+    yield f"second  {comparison.second['path']}: {_side_text(comparison.second)}"
     if not comparison:
         yield "no difference"
         return
-    yield from counted_lines("stored otherwise", comparison.stored.items(), stored)
-    yield from _tree_lines(
-        "file", comparison.files, (comparison.values,) if comparison.samples is None else ()
-    )
-    if comparison.samples is not None:
-        yield from _tree_lines("sample", comparison.samples, (comparison.values, comparison.fields))
+    yield from counted_lines("stored otherwise", comparison.stored.items(), storage_line)
+    if comparison.samples is None:
+        yield from _tree_lines("file", comparison.files, [comparison.values])
+    else:
+        yield from _tree_lines("file", comparison.files, [])
+        yield from _tree_lines("sample", comparison.samples, [comparison.values, comparison.fields])
     yield from counted_lines("samples judged otherwise", comparison.verdicts.items(), verdict_line)
 
 
-def _side_text(about: Mapping[str, Any]) -> str:
-    if about["kind"] == "cache":
-        return f"a cache of {about['samples']:,} samples, content root {about['content_root']}"
-    samples = f", {about['samples']:,} samples" if "samples" in about else ""
-    kind = {"manifest": "a manifest of ", "dataset": "", "file": ""}[about["kind"]]
-    return f"{kind}{about['files']:,} files{samples}, root {about['root']}"
+def _side_text(side: Mapping[str, Any]) -> str:
+    if side["kind"] == "cache":
+        return f"a cache of {side['samples']:,} samples, content root {side['content_root']}"
+    kind = "a manifest of " if side["kind"] == "manifest" else ""
+    samples = f", {side['samples']:,} samples" if "samples" in side else ""
+    return f"{kind}{side['files']:,} files{samples}, root {side['root']}"
 
 
-def _changed_fields(changes: Sequence[Mapping[str, Any]], name: str) -> str:
-    """Return the differing fields of a sample or file, from the first mapping that has its name."""
-    fields = next((mapping[name] for mapping in changes if name in mapping), ())
-    if not isinstance(fields, Mapping):
-        return ", ".join(fields)
-    field_texts = [
-        f"{name} {changes['said']}".strip()
-        for name, changes in list(fields.items())[:_FIELDS_SHOWN]
-    ]
-    return "; ".join(
-        [
-            *field_texts,
-            *(
-                [f"{len(fields) - _FIELDS_SHOWN:,} more fields"]
-                if len(fields) > _FIELDS_SHOWN
-                else []
-            ),
-        ]
+def _tree_lines(noun: str, tree: TreeDiff, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the names that differ, by kind of difference.
+
+    Args:
+        noun: what the names are of, file or sample.
+        tree: the differences.
+        changes: by name, how its fields differ; the first mapping that has a name counts.
+    """
+
+    def with_details(name: str) -> str:
+        copied = f"the same as {tree.copies[name]} in the first" if name in tree.copies else ""
+        return ": ".join(filter(None, [name, _changed_fields(changes, name), copied]))
+
+    def nouns(count: int) -> str:
+        return noun if count == 1 else f"{noun}s"
+
+    yield from counted_lines(f"{nouns(len(tree.removed))} only in the first", tree.removed)
+    yield from counted_lines(
+        f"{nouns(len(tree.added))} only in the second", tree.added, with_details
+    )
+    yield from counted_lines(f"{nouns(len(tree.changed))} changed", tree.changed, with_details)
+    yield from counted_lines(
+        f"{nouns(len(tree.renamed))} renamed",
+        tree.renamed,
+        lambda pair: f"{pair[0]}, then {pair[1]}",
+    )
+    yield from counted_lines(
+        f"{'pair' if len(tree.swapped) == 1 else 'pairs'} of {noun}s swapped",
+        tree.swapped,
+        lambda pair: f"{pair[0]} and {pair[1]} have each other's content",
+    )
+    yield from counted_lines(
+        f"{nouns(len(tree.reordered))} reordered",
+        tree.reordered.items(),
+        lambda pair: f"{pair[0]} has what {pair[1]} had",
     )
 
 
-def _tree_lines(
-    item_kind: str, tree: TreeDiff, changes: Sequence[Mapping[str, Any]]
-) -> Iterator[str]:
-    def with_more(name: str) -> str:
-        return ": ".join([name, *filter(None, [_changed_fields(changes, name), _copy(tree, name)])])
-
-    kinds: list[tuple[Collection[Any], Callable[[Any], str], str]] = [
-        (tree.removed, str, "{} only in the first"),
-        (tree.added, with_more, "{} only in the second"),
-        (tree.changed, with_more, "{} changed"),
-        (tree.renamed, lambda pair: f"{pair[0]}, then {pair[1]}", "{} renamed"),
-        (
-            tree.swapped,
-            lambda pair: f"{pair[0]} and {pair[1]} have each other's content",
-            "pairs of {} swapped",
-        ),
-        (tree.reordered.items(), lambda pair: f"{pair[0]} has what {pair[1]} had", "{} reordered"),
+def _changed_fields(changes: Sequence[Mapping[str, Any]], name: str) -> str:
+    fields = next((mapping[name] for mapping in changes if name in mapping), ())
+    if not isinstance(fields, Mapping):  # digests tell which fields differ, not how
+        return ", ".join(fields)
+    texts = [
+        f"{field} {change['said']}".strip() for field, change in list(fields.items())[:_MOST_FIELDS]
     ]
-    for items, line, template in kinds:
-        names = f"{item_kind}s" if len(items) > 1 or "pairs" in template else item_kind
-        yield from counted_lines(
-            template.format(names).replace("pairs", "pairs" if len(items) > 1 else "pair"),
-            items,
-            line,
-        )
-
-
-def _copy(tree: TreeDiff, name: str) -> str:
-    return f"the same as {tree.copies[name]} in the first" if name in tree.copies else ""
+    if len(fields) > _MOST_FIELDS:
+        texts.append(f"{len(fields) - _MOST_FIELDS:,} more fields")
+    return "; ".join(texts)

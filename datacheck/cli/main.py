@@ -1,4 +1,21 @@
-"""The command ``datacheck``: run a command, turn every exception into a message and an exit code."""
+"""The command ``datacheck``: entry point, error messages and exit codes.
+
+`main` prepares the process and exits with the code of `run`. `run` runs one command and turns every
+exception into one message on standard error and one exit code:
+
+    0         success; nothing to report
+    1         findings at or above the threshold, or differences: the help of a command says which
+    2         the request or the schema is wrong: change the command, the path or the option
+    3         a disk, a file system or a server refused, or an optional dependency is missing
+    4         internal error, or a rule crashed
+    5         out of space
+    6         the build is not deterministic
+    7         a cache is damaged
+    130, 143  interrupted: by Ctrl-C, by SIGTERM
+
+A command that ran to its end chooses its code by ``ctx.exit``. Otherwise the code is the
+``exit_code`` of the exception (`datacheck.errors`), see `_exit_code`.
+"""
 
 from __future__ import annotations
 
@@ -16,33 +33,10 @@ from types import FrameType
 import click
 
 from datacheck import __version__
-from datacheck.cli.lazy import LazyGroup
-from datacheck.cli.say import say
+from datacheck.cli.commands import COMMANDS, LazyGroup
+from datacheck.cli.output import say
 from datacheck.errors import DatacheckError, ManyLines, UsageError
 from datacheck.runtime.fsops import as_storage_error
-
-_COMMANDS = {  # name: its module in datacheck.cli, its line in the help
-    "scan": ("scan", "Find the broken samples of a dataset."),
-    "view": ("view", "Show one sample: all of its fields as pictures, and what was found."),
-    "report": ("rescore", "Print what a finished run found, in any format."),
-    "rescore": ("rescore", "Judge a finished run again, with other thresholds."),
-    "baseline": ("rescore", "Write down a run's findings, so that only new ones are told."),
-    "init": ("init", "Draft a schema from data; every guess is marked."),
-    "explain": ("rules", "Say what a rule checks, why it matters and what to do."),
-    "rules": ("rules", "List the rules, or what a schema makes of them."),
-    "schema": ("schema", "Check a schema file."),
-    "fix": ("fix", "Write a copy in which what a rule finds is repaired."),
-    "cache": ("cache", "Build, check and list caches."),
-    "card": ("card", "Write the card of a scanned dataset as Croissant."),
-    "manifest": ("manifest", "Write down every file of a dataset with its digest."),
-    "diff": ("diff", "Show what differs between two datasets, manifests, caches or recorded runs."),
-    "repro": (
-        "repro",
-        "Say what a training run really was, what of it is not pinned, and what differs.",
-    ),
-    "split": ("split", "Write split lists that keep together what belongs together."),
-    "demo": ("demo", "See the whole way on synthetic data with planted faults."),
-}
 
 OWN_VARIABLES = {
     "OPENBLAS_NUM_THREADS": "1",  # starting idle threads took a tenth of a short scan
@@ -54,9 +48,12 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: ends a run as Ctrl-C does, with its own exit code."""
 
 
+# ------------------------------------------------------------------------------------- command line
+
+
 @click.group(
     cls=LazyGroup,
-    table=_COMMANDS,
+    table=COMMANDS,
     invoke_without_command=True,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -65,24 +62,21 @@ class Terminated(KeyboardInterrupt):
 @click.option(
     "--verbose",
     is_flag=True,
-    help="With --version: also show libraries and what the sandbox can do here.",
+    help="With --version: show the versions of libraries and the parts of the sandbox, too.",
 )
 @click.option(
     "--no-sandbox",
     is_flag=True,
-    help="Parse data without the sandbox, where it gets in the way; DATACHECK_SANDBOX=off does so, "
-    "too.",
+    help="Parse data outside of the sandbox, like DATACHECK_SANDBOX=off.",
 )
 @click.pass_context
 def datacheck(ctx: click.Context, /, version: bool, verbose: bool, no_sandbox: bool) -> None:  # noqa: FBT001
-    """Find the broken samples of 3D, robot, hand-pose and language data, build a checksummed cache, feed PyTorch."""
+    """Find broken samples in 3D, robotics, hand-pose and language datasets, and serve only the good ones to PyTorch."""
     from datacheck.runtime import sandbox
 
     if no_sandbox:
         sandbox.disable()
     if version:
-        from datacheck.cli.say import say
-
         say(*(_versions() if verbose else [f"datacheck {__version__}"]))
         ctx.exit(0)
     if ctx.invoked_subcommand is None:
@@ -107,16 +101,13 @@ def _versions() -> list[str]:
     ]
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the command line and exit.
+# ------------------------------------------------------------------------------------- entry points
 
-    Notes:
-        Exit codes: 0 clean; 1 findings; 2 the request or schema is wrong; 3 storage or a missing
-        dependency; 4 internal error, or a rule crashed; 5 out of space; 6 the build is not
-        deterministic; 7 verification failed; 130, 143 interrupted.
-    """
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit; the module docstring lists the exit codes."""
     if args is None:
-        _take_names_for_utf8()
+        _ensure_utf8_mode()
     signal.signal(signal.SIGTERM, _terminate)
     # imports leave no cycles behind; the collector's search took a tenth of a short scan
     gc.set_threshold(100_000)
@@ -129,36 +120,57 @@ def main(args: list[str] | None = None) -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run the command line; always return an exit code."""
+    """Run the command line and return an exit code, whatever happens."""
     arguments = sys.argv[1:] if args is None else list(args)
     code = 0
     try:
         _check_text(arguments)
-        try:
-            with datacheck.make_context("datacheck", arguments) as context:
-                datacheck.invoke(context)
-        except click.exceptions.Exit as done:
-            code = done.exit_code
+        code = _run_command(arguments)
         # errors of a full disk or a closed pipe become our message here, not Python's at exit
         sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # the reader of standard output has seen enough, which is not an error
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  turn every error into a message
-        code = _exit_code(error, code)
-    try:
-        sys.stdout.flush()
-    except OSError:  # already reported; /dev/null keeps Python's flush at exit from failing again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _report_error(error)
+    _drop_unwritten_output()
     return code
 
 
-def _take_names_for_utf8() -> None:
-    """Restart in Python's UTF-8 mode if the locale is ASCII; other file names would be skipped."""
-    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
-        os.environ["PYTHONUTF8"] = "1"
-        if sys.stdout is not None and sys.stdout.encoding:
-            # output keeps the terminal's encoding
-            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
-        if sys.executable:
-            os.execv(sys.executable, sys.orig_argv)
+def _run_command(arguments: list[str]) -> int:
+    try:
+        with datacheck.make_context("datacheck", arguments) as context:
+            datacheck.invoke(context)
+    except click.exceptions.Exit as finished:
+        return finished.exit_code
+    return 0
+
+
+def _drop_unwritten_output() -> None:
+    """Send unwritable output to /dev/null, so that Python's flush at exit does not fail again."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # already reported
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# ------------------------------------------------------------------------------- before the command
+
+
+def _ensure_utf8_mode() -> None:
+    """Restart Python in UTF-8 mode if the locale is ASCII, which hides other file names from it."""
+    if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
+        return
+    os.environ["PYTHONUTF8"] = "1"
+    if sys.stdout is not None and sys.stdout.encoding:
+        # output keeps the terminal's encoding
+        os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)
+    if sys.executable:
+        os.execv(sys.executable, sys.orig_argv)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise Terminated
 
 
 def _open_output() -> None:
@@ -176,65 +188,74 @@ def _open_output() -> None:
         )
 
 
-def _check_text(args: list[str]) -> None:
-    for arg in args:
-        # a surrogate escape: a byte that is not UTF-8, which JSON cannot hold
-        if any("\udc80" <= sign <= "\udcff" for sign in arg):
-            msg = f"{os.fsencode(arg)!r}: is not UTF-8. Rename it, or name it through a link."
+def _check_text(arguments: list[str]) -> None:
+    """Refuse an argument with bytes that are not UTF-8, which the JSON of a run cannot hold."""
+    for argument in arguments:
+        # Python decodes such bytes to lone surrogates
+        if any("\udc80" <= letter <= "\udcff" for letter in argument):
+            msg = f"{os.fsencode(argument)!r}: is not UTF-8. Rename it, or name it through a link."
             raise UsageError(msg)
 
 
-def _exit_code(error: BaseException, code: int) -> int:
-    if isinstance(error, click.ClickException):
-        error.show(message := io.StringIO())
-        say(*message.getvalue().removesuffix("\n").split("\n"), err=True)
-        return 2
-    # the reader of a pipe has closed it; that is not an error
-    if isinstance(error, BrokenPipeError):
-        return code
-    # an error of the system (a name too long, a full /dev/stdout), not of datacheck
+# ------------------------------------------------------------------------------- after an exception
+
+
+def _report_error(error: BaseException) -> int:
+    """Print the message of an exception on standard error and return its exit code."""
     if isinstance(error, OSError):
-        no_folder = isinstance(error, FileNotFoundError)  # only os.getcwd raises it without a name
-        error = as_storage_error(
-            error, error.filename or ("the working folder" if no_folder else "standard output")
-        )
+        error = _as_datacheck_error(error)
+    with contextlib.suppress(OSError):  # standard error is closed or full
+        say(*_message_lines(error), err=True)
+    return _exit_code(error)
+
+
+def _as_datacheck_error(error: OSError) -> DatacheckError:
+    """Return the error for a refusal of the system (a name too long, a full /dev/stdout)."""
+    if error.filename:
+        return as_storage_error(error, error.filename)
+    if isinstance(error, FileNotFoundError):  # only os.getcwd raises it without a name
+        return as_storage_error(error, "the working folder")
+    return as_storage_error(error, "standard output")
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, click.ClickException):
+        return 2
     if isinstance(error, DatacheckError):
-        lines = (
-            error.args[0].split("\n")
-            if error.args and isinstance(error.args[0], ManyLines)
-            else [str(error)]
-        )
-        return _print_error(_with_notes(lines, error), error.exit_code)
+        return error.exit_code
+    if isinstance(error, Terminated):
+        return 143
     if isinstance(error, KeyboardInterrupt):
-        return _print_error(
-            _with_notes(["interrupted."], error), 143 if isinstance(error, Terminated) else 130
-        )
-    return _print_error([_internal_error(error)], 4)
+        return 130
+    return 4
 
 
-def _with_notes(lines: list[str], error: BaseException) -> list[str]:
-    return [*lines[:-1], " ".join([lines[-1], *getattr(error, "__notes__", [])])]
-
-
-def _print_error(lines: list[str], code: int) -> int:
-    with contextlib.suppress(OSError):
-        say(f"datacheck: {lines[0]}", *lines[1:], err=True)
-    return code
+def _message_lines(error: BaseException) -> list[str]:
+    if isinstance(error, click.ClickException):
+        usage = io.StringIO()
+        error.show(usage)
+        return usage.getvalue().removesuffix("\n").split("\n")
+    if isinstance(error, DatacheckError):
+        several = bool(error.args) and isinstance(error.args[0], ManyLines)
+        lines = error.args[0].split("\n") if several else [str(error)]
+    elif isinstance(error, KeyboardInterrupt):
+        lines = ["interrupted."]
+    else:
+        return [f"datacheck: {_internal_error(error)}"]
+    lines[0] = f"datacheck: {lines[0]}"
+    lines[-1] = " ".join([lines[-1], *getattr(error, "__notes__", [])])
+    return lines
 
 
 def _internal_error(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error))
-    message = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    """Return a message that names a file with the traceback, which a bug report needs."""
+    first_line = str(error).partition("\n")[0]
+    message = f"internal error, {type(error).__name__}: {first_line}. Please report it"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="datacheck-", suffix=".txt", delete=False
         ) as file:
-            file.write(text)
+            file.write("".join(traceback.format_exception(error)))
     except OSError:
-        return f"{message}. Please report it."
-    return f"{message}. Please report it with {Path(file.name)}"
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise Terminated
+        return f"{message}."
+    return f"{message} with {Path(file.name)}"

@@ -1,43 +1,46 @@
-"""``datacheck manifest``."""
+"""``datacheck manifest``: record every file of a dataset with its digest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.say import say
-from datacheck.cli.scan import root_option
+from datacheck.cli.options import json_option, root_option
+from datacheck.cli.output import say, say_notes
 
 if TYPE_CHECKING:
     from datacheck.repro.manifest import DatasetManifest
     from datacheck.schema.model import Schema
 
-schema_option = click.option(
-    "--schema",
-    metavar="NAME|FILE",
-    help="Digest samples, too, field by field, as this schema reads them.",
-)
-deep_option = click.option(
-    "--deep",
-    is_flag=True,
-    help="Hash every file, also those whose size, times and inode are as they were.",
-)
-workers_option = click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Worker processes. Default: none for small data, else one per core.",
-)
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What is printed.",
-)
+
+def manifest_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that make manifests."""
+    for option in (
+        json_option,
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            metavar="N",
+            show_default="none for small data, else one per core",
+            help="Start N worker processes.",
+        ),
+        click.option(
+            "--deep",
+            is_flag=True,
+            help="Hash every file, even if its size, times and inode are unchanged.",
+        ),
+        root_option,
+        click.option(
+            "--schema",
+            metavar="NAME|FILE",
+            help="Digest each field of each sample, too, as read by this schema.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -47,13 +50,9 @@ format_option = click.option(
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write it; else only its root is told.",
+    help="Write the manifest to FILE; without it, only print its root digest.",
 )
-@schema_option
-@root_option
-@deep_option
-@workers_option
-@format_option
+@manifest_options
 def manifest(
     data: Path,
     output: Path | None,
@@ -62,10 +61,10 @@ def manifest(
     form: str,
     **options: Any,
 ) -> None:
-    """Write down every file of DATA, a folder or a file: path, size and xxh3_128, and one digest over all of them.
+    """Record path, size and xxh3_128 of every file of DATA, and one root digest.
 
-    Equal data have equal manifests, wherever they lie. What files looked like is kept in
-    .datacheck/manifests, so that the next call reads only those that changed.
+    DATA is a folder or a file. Equal data have equal manifests, wherever they are stored. Digests
+    are kept in .datacheck/manifests, so that the next call reads changed files only.
     """
     from datacheck.report.progress import progress_bar
     from datacheck.repro import manifest as manifests
@@ -74,32 +73,26 @@ def manifest(
         manifests.check_output(output, [data, *roots.values()])
     with progress_bar() as progress:
         data_manifest = manifests.make(
-            data, roots=roots, schema=schema_of(data, schema), progress=progress, **options
+            data, roots=roots, schema=load_schema_of(data, schema), progress=progress, **options
         )
     if output is not None:
         manifests.write(data_manifest, output)
-    print_notes(data_manifest.notes)
+    say_notes(data_manifest.notes)
     if form == "json":
         from datacheck.report.words import json_of
 
         click.echo(json_of(_manifest_json(data_manifest, output)))
     else:
-        _print(data_manifest, output)
+        say(*_manifest_lines(data_manifest, output))
 
 
-def schema_of(data: Path, name: str | None) -> Schema | None:
-    """Return the schema of ``--schema``, or None."""
+def load_schema_of(data: Path, name: str | None) -> Schema | None:
+    """Return the schema of ``--schema``; None without that option."""
     if name is None:
         return None
     from datacheck.scan import schema_for
 
     return schema_for(data, name)
-
-
-def print_notes(notes: tuple[str, ...]) -> None:
-    """Print notes for the user on standard error."""
-    for note in notes:
-        say(note, err=True)
 
 
 def _manifest_json(data_manifest: DatasetManifest, output: Path | None) -> dict[str, Any]:
@@ -112,35 +105,34 @@ def _manifest_json(data_manifest: DatasetManifest, output: Path | None) -> dict[
         "skipped": [list(pair) for pair in data_manifest.skipped],
         "output": None if output is None else str(output),
     }
-    if data_manifest.samples is not None:
+    samples = data_manifest.samples
+    if samples is not None:
         record["samples"] = {
-            "schema": data_manifest.samples.schema,
-            "digest": data_manifest.samples.digest,
-            "read": len(data_manifest.samples.rows),
-            "unread": dict(data_manifest.samples.unread),
+            "schema": samples.schema,
+            "digest": samples.digest,
+            "read": len(samples.rows),
+            "unread": dict(samples.unread),
         }
     return record
 
 
-def _print(data_manifest: DatasetManifest, output: Path | None) -> None:
+def _manifest_lines(data_manifest: DatasetManifest, output: Path | None) -> Iterator[str]:
     from datacheck.report.words import format_bytes
+    from datacheck.rules.base import pluralize
 
-    say(f"root {data_manifest.root}")
-    say(
-        f"{len(data_manifest.files):,} files, {format_bytes(data_manifest.files.nbytes)}: {data_manifest.read:,} read, "
+    files = data_manifest.files
+    yield f"root {data_manifest.root}"
+    yield (
+        f"{len(files):,} files, {format_bytes(files.nbytes)}: {data_manifest.read:,} read, "
         f"{data_manifest.kept:,} unchanged"
     )
-    if data_manifest.samples is not None:
-        unread_text = (
-            f", {len(data_manifest.samples.unread):,} cannot be made"
-            if data_manifest.samples.unread
-            else ""
-        )
-        say(
-            f"{len(data_manifest.samples.rows):,} samples of schema {data_manifest.samples.schema}{unread_text}"
-        )
+    samples = data_manifest.samples
+    if samples is not None:
+        unread = f", {len(samples.unread):,} cannot be read" if samples.unread else ""
+        yield f"{len(samples.rows):,} samples of schema {samples.schema}{unread}"
     if data_manifest.skipped:
         path, reason = data_manifest.skipped[0]
-        say(f"{len(data_manifest.skipped):,} names are not in it, such as {path}: {reason}")
+        left_out = pluralize(len(data_manifest.skipped), "name")
+        yield f"{left_out} left out of the manifest, such as {path}: {reason}"
     if output is not None:
-        say(f"written to {output}")
+        yield f"written to {output}"

@@ -1,4 +1,4 @@
-"""``datacheck repro bisect``."""
+"""``datacheck repro bisect``: find the setting that changes the result of a training."""
 
 from __future__ import annotations
 
@@ -9,47 +9,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.say import say
+from datacheck.cli.options import json_option
+from datacheck.cli.output import say, say_result
+from datacheck.cli.repro_process import SCRIPT_SETTINGS, command_of, script_environment
 
 if TYPE_CHECKING:
     from datacheck.repro.bisect import Bisection, Effect
 
 
-@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.command(context_settings=SCRIPT_SETTINGS)
 @click.option(
     "--steps",
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="Stop each run after so many steps of an optimizer.",
+    metavar="N",
+    help="Stop each run after N optimizer steps.",
 )
 @click.option(
     "--switch",
     "given",
     multiple=True,
     metavar="NAME=OLD:NEW",
-    help="Also turn this: a variable (in capitals), or a word of the command line.",
+    help="Try this switch, too: an environment variable (in capitals) or a word of the command "
+    "line; repeatable.",
 )
 @click.option(
-    "--only", multiple=True, metavar="NAME", help="Turn this switch, and others so named; else all."
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    show_default="all",
+    help="Try this switch only; repeatable.",
 )
 @click.option(
     "--repeats",
     type=click.IntRange(2),
     default=2,
     show_default=True,
-    help="Runs of the training as it is.",
+    metavar="N",
+    help="Run the unchanged training N times.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(0),
     default=600.0,
     show_default=True,
-    help="Stop a run after so long, wherever it is; 0: never.",
+    metavar="S",
+    help="Stop a run after S seconds; 0 for no limit.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@json_option
 @click.argument(
     "script", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- SCRIPT.py ..."
 )
@@ -64,14 +72,15 @@ def bisect(
     form: str,
     script: tuple[str, ...],
 ) -> None:
-    """Run the first steps of a training again and again, with one switch turned at a time.
+    """Run the first steps of a training several times, with one switch changed at a time.
 
-    The script is not changed and needs no Recorder. The switch that parts first from the training
-    as it is stands on top. The exit code is 0 where nothing parts, 1 where something does, also the
-    training from itself, 2 where it could not be run.
+    The script is not changed and needs no Recorder. The switch with the earliest divergence from
+    the unchanged training is listed first.
+
+    The exit code is 0 if no run diverges, 1 if one does, even the unchanged training from itself,
+    and 2 if the training could not be run.
     """
-    from datacheck.cli.repro import command_of, own_environment, show
-    from datacheck.repro.bisect import bisect
+    from datacheck.repro.bisect import bisect as run_bisection
     from datacheck.repro.switches import Switch
     from datacheck.repro.training import TrainingCommand
 
@@ -79,27 +88,29 @@ def bisect(
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
         training = TrainingCommand(
-            python, words, own_environment(), steps, seconds, Path(folder), switches
+            python, words, script_environment(), steps, seconds, Path(folder), switches
         )
-        bisection = bisect(
+        bisection = run_bisection(
             training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True)
         )
-    show(bisection.as_json(), _bisection_lines(bisection), form)
+    say_result(bisection.as_json(), _bisection_lines(bisection), form)
     if bisection.code:
         ctx.exit(bisection.code)
 
 
 def _bisection_lines(bisection: Bisection) -> Iterator[str]:
     requested, completed = bisection.steps
-    few = f" of {requested:,} asked for" if completed < requested else ""
+    of_requested = f" of {requested:,} requested" if completed < requested else ""
     yield _headline(bisection)
     yield ""
     yield (
-        f"{completed:,} steps{few}, counted from 0; the training as it is was run {bisection.repeats} times"
+        f"{completed:,} steps{of_requested}, counted from 0; the unchanged training was run "
+        f"{bisection.repeats} times"
     )
     if bisection.noise is not None:
-        position = f"step {bisection.noise.step:,}, {bisection.noise.column}"
-        yield f"it differs from itself at {position}, in {_pairs(bisection.noise)}: {bisection.noise.said}"
+        noise = bisection.noise
+        position = f"step {noise.step:,}, {noise.column}"
+        yield f"it differs from itself at {position}, in {_pairs(noise)}: {noise.said}"
     yield ""
     for row in bisection.rows:
         yield from _effect_lines(row)
@@ -109,9 +120,9 @@ def _headline(bisection: Bisection) -> str:
     top = bisection.rows[0] if bisection.rows else None
     if bisection.noise is not None:
         steady = [row.name for row in bisection.rows if row.state == "steady"]
-        with_it = f"; it does not with {', or with '.join(steady)}" if steady else ""
+        remedy = f"; they do not with {', or with '.join(steady)}" if steady else ""
         return (
-            f"not deterministic by itself: two runs part at step {bisection.noise.step:,}{with_it}"
+            f"not deterministic by itself: two runs part at step {bisection.noise.step:,}{remedy}"
         )
     if top is not None and top.state == "sometimes":
         return f"{top.name} parts in {_pairs(top)}: is the training random by itself?"
@@ -123,17 +134,18 @@ def _headline(bisection: Bisection) -> str:
 
 
 def _effect_lines(row: Effect) -> Iterator[str]:
-    position = (
-        f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
-    )
-    outcome = {"parts": position, "same": f"same, {row.compared:,} steps compared"}.get(
-        row.state, row.state
-    )
-    yield f"{row.name:<20}{_values(row):<28}{outcome}"
-    counted = f"parts in {_pairs(row)}" if row.parted else ""
-    detail = ": ".join(filter(None, (counted, row.said)))
-    if detail:
-        yield f"    {detail}"
+    yield f"{row.name:<20}{_values(row):<28}{_outcome(row)}"
+    parted = f"parts in {_pairs(row)}" if row.parted else ""
+    if parted or row.said:
+        yield f"    {': '.join(filter(None, (parted, row.said)))}"
+
+
+def _outcome(row: Effect) -> str:
+    if row.state == "same":
+        return f"same, {row.compared:,} steps compared"
+    if row.state == "parts":
+        return "" if row.step is None else f"step {row.step:,}, {row.column}"
+    return row.state
 
 
 def _pairs(row: Effect) -> str:

@@ -1,4 +1,4 @@
-"""``datacheck repro diff``."""
+"""``datacheck repro diff``: compare two recorded runs, or one run with repeats of another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.repro import show
+from datacheck.cli.options import json_option
+from datacheck.cli.output import first_lines, say_result
 
 if TYPE_CHECKING:
     from datacheck.repro.noise import MetricRange, Noise
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from datacheck.repro.run_diff import RunDiff
     from datacheck.repro.sections import Section
 
-_SHOWN = 3  # differences of a section, so that the report fits on a screen
-_WARNINGS = 6
-_METRICS = 12
-_REPEATS_KEY = "datacheck.repro.repeats"
+# so that a report fits on a screen
+_MOST_DIFFERENCES = 3  # of a section
+_MOST_WARNINGS = 6
+_MOST_METRICS = 12
+_COMPARED_KEY = "datacheck.repro.compared"  # of the context: the arguments after --
 
 
-class _WithRepeats(click.Command):
+class _RepeatsCommand(click.Command):
     """A command for which ``--`` separates repeats from the run that is compared with them.
 
     Click would treat ``--`` as the end of options.
@@ -31,12 +33,12 @@ class _WithRepeats(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             separator = args.index("--")
-            ctx.meta[_REPEATS_KEY] = args[separator + 1 :]
+            ctx.meta[_COMPARED_KEY] = args[separator + 1 :]
             args = args[:separator]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_WithRepeats, options_metavar="[OPTIONS]")
+@click.command(cls=_RepeatsCommand, options_metavar="[OPTIONS]")
 @click.argument(
     "runs",
     nargs=-1,
@@ -45,47 +47,55 @@ class _WithRepeats(click.Command):
     metavar="A B | A1 A2 A3 ... -- B",
 )
 @click.option(
-    "--ignore", multiple=True, metavar="NAME", help="What may differ: config.out, or packages."
+    "--ignore",
+    multiple=True,
+    metavar="NAME",
+    help="Ignore differences in a section (packages) or an entry (config.out); repeatable.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@json_option
 @click.pass_context
 def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], form: str) -> None:
-    """Say what differs between two recorded runs, and at which step they part.
+    """Compare two recorded runs and find the step where they diverge.
 
-    With repeats of A before -- say whether B lies outside of how far those lie apart; three or more
-    are wanted. The exit code is 1 where anything differs, or B lies outside; 2 where nothing can be
-    said, or nothing differs and not all of both could be compared: a run was killed, a rank left no
-    trace.
+    With repeats of A before --, report whether the metrics of B lie outside of the range of the
+    repeats; this takes at least three repeats.
+
+    The exit code is 1 if anything differs or B lies outside. It is 2 if the runs could not be
+    compared, or if no difference was found but parts could not be compared, because a run was
+    killed or a rank left no trace.
     """
-    if (after := ctx.meta.get(_REPEATS_KEY)) is not None:
-        if len(after) != 1:
-            msg = "one run is wanted behind --: datacheck repro diff A1 A2 A3 -- B"
+    compared = ctx.meta.get(_COMPARED_KEY)
+    if compared is not None:
+        if len(compared) != 1:
+            msg = "write one run after --: datacheck repro diff A1 A2 A3 -- B"
             raise click.UsageError(msg, ctx)
-        _diff_repeats(ctx, runs, Path(after[0]), ignore, form)
+        _diff_repeats(ctx, runs, Path(compared[0]), ignore, form)
         return
     if len(runs) != 2:
         msg = (
-            "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff "
-            "A1 A2 A3 -- B"
+            "write two runs: datacheck repro diff A B. With repeats of A: datacheck repro diff A1 "
+            "A2 A3 -- B"
         )
         raise click.UsageError(msg, ctx)
     from datacheck.repro.run_diff import diff_runs
 
     difference = diff_runs(*runs, ignore=ignore)
-    show(difference.as_json(), run_diff_lines(difference), form)
+    say_result(difference.as_json(), _run_diff_lines(difference), form)
     if difference.code:
         ctx.exit(difference.code)
 
 
 def _diff_repeats(
-    ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str
+    ctx: click.Context,
+    repeats: tuple[Path, ...],
+    compared: Path,
+    ignore: tuple[str, ...],
+    form: str,
 ) -> None:
     from datacheck.repro.noise import noise_floor
 
-    noise = noise_floor(runs, b, ignore=ignore)
-    show(noise.as_json(), _noise_lines(noise), form)
+    noise = noise_floor(repeats, compared, ignore=ignore)
+    say_result(noise.as_json(), _noise_lines(noise), form)
     if not noise.enough:
         ctx.exit(2)
     if noise.outside:
@@ -95,20 +105,19 @@ def _diff_repeats(
 # ----------------------------------------------------------------------------------------- two runs
 
 
-def run_diff_lines(found: RunDiff) -> Iterator[str]:
-    """Yield the lines on two runs, at most a screen."""
-    yield found.headline
+def _run_diff_lines(difference: RunDiff) -> Iterator[str]:
+    yield difference.headline
     yield ""
-    yield f"A  {_run(found.a)}"
-    yield f"B  {_run(found.b)}"
+    yield f"A  {_run_text(difference.a)}"
+    yield f"B  {_run_text(difference.b)}"
     yield ""
-    for section in found.sections:
-        yield from _section_lines(section, head=section is found.first)
-    yield from _column_lines(found)
-    yield from _warning_lines(found.warnings)
+    for section in difference.sections:
+        yield from _section_lines(section, head=section is difference.first)
+    yield from _column_lines(difference)
+    yield from _warning_lines(difference.warnings)
 
 
-def _run(run: RecordedRun) -> str:
+def _run_text(run: RecordedRun) -> str:
     from datacheck.repro.steps import began
 
     steps = max(run.steps.values())
@@ -131,10 +140,11 @@ def _section_lines(section: Section, *, head: bool) -> Iterator[str]:
         return
     note = f": {section.note}" if section.note else ""
     yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"
-    for difference in section.differences[:_SHOWN]:
-        yield f"    {difference.name}: {', then '.join(short_pair(difference))}"
-    if count > _SHOWN:
-        yield f"    ... and {count - _SHOWN:,} more"
+    yield from first_lines(
+        section.differences,
+        lambda each: f"{each.name}: {', then '.join(short_pair(each))}",
+        most=_MOST_DIFFERENCES,
+    )
     if section.name == "data":
         yield "    datacheck diff of these data, or of manifests, names the files"
 
@@ -143,32 +153,27 @@ def _column_lines(difference: RunDiff) -> Iterator[str]:
     """Yield the step at which each column diverges, for the rank that diverges first."""
     if difference.column is None:
         return
-    parting = next(
-        divergence
-        for divergence in difference.divergences
-        if divergence.rank == difference.column.rank
-    )
+    rank = difference.column.rank
+    divergence = next(each for each in difference.divergences if each.rank == rank)
     yield ""
     yield "column          parts at"
-    for column in parting.columns:
-        if column.name in {"random python", "random numpy"} and column.step == parting.first:
+    for column in divergence.columns:
+        if column.name in {"random python", "random numpy"} and column.step == divergence.first:
             # usually not seeded, and models do not draw from them; seeded ones are among the seeds
             continue
-        since = (
-            ""
-            if column.after in (None, column.step - 1)
-            else f" (equal at {column.after}, not written in between)"
-        )
-        yield f"{column.name:<16}step {column.step:,}{since}"
+        gap = ""
+        if column.after not in (None, column.step - 1):
+            gap = f" (equal at {column.after}, not written in between)"
+        yield f"{column.name:<16}step {column.step:,}{gap}"
 
 
 def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
     lines = [f"{whose}: {message}" for whose, messages in warnings.items() for message in messages]
     if lines:
         yield ""
-    yield from (f"warning  {line}" for line in lines[:_WARNINGS])
-    if len(lines) > _WARNINGS:
-        yield f"         ... and {len(lines) - _WARNINGS:,} more"
+    yield from (f"warning  {line}" for line in lines[:_MOST_WARNINGS])
+    if len(lines) > _MOST_WARNINGS:
+        yield f"         ... and {len(lines) - _MOST_WARNINGS:,} more"
 
 
 # ------------------------------------------------------------------------------------------ repeats
@@ -177,23 +182,26 @@ def _warning_lines(warnings: dict[str, list[str]]) -> Iterator[str]:
 def _noise_lines(noise: Noise) -> Iterator[str]:
     yield noise.headline
     yield ""
-    for i, run in enumerate(noise.runs[:_METRICS], 1):
-        yield f"A{i}  {_run(run)}"
-    yield f"B   {_run(noise.b)}"
+    for i, run in enumerate(noise.runs[:_MOST_METRICS], 1):
+        yield f"A{i}  {_run_text(run)}"
+    yield f"B   {_run_text(noise.b)}"
     if noise.final:
         yield ""
         yield f"{'last value':<24}{'lowest A':>14}{'highest A':>14}{'B':>14}"
-    for spread in noise.final[:_METRICS]:
+    for spread in noise.final[:_MOST_METRICS]:
         within = [evaluation for evaluation in noise.each if evaluation.name == spread.name]
         inside = sum(evaluation.inside for evaluation in within)
-        every = f", {inside} of {len(within)} evaluations inside" if within else ""
-        verdict = "inside" if spread.inside else "outside"
-        yield (
-            f"{spread.name:<24}{_figures(spread)}  {verdict if spread.enough else 'not known'}{every}"
-        )
-    if len(noise.final) > _METRICS:
-        yield f"... and {len(noise.final) - _METRICS:,} more"
+        evaluations = f", {inside} of {len(within)} evaluations inside" if within else ""
+        yield f"{spread.name:<24}{_figures(spread)}  {_verdict(spread)}{evaluations}"
+    if len(noise.final) > _MOST_METRICS:
+        yield f"... and {len(noise.final) - _MOST_METRICS:,} more"
     yield from _warning_lines(noise.warnings)
+
+
+def _verdict(spread: MetricRange) -> str:
+    if not spread.enough:
+        return "not known"
+    return "inside" if spread.inside else "outside"
 
 
 def _figures(spread: MetricRange) -> str:

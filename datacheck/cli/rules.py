@@ -1,15 +1,16 @@
-"""``datacheck explain`` and ``datacheck rules``: the rules, and which of them a schema runs."""
+"""``datacheck explain`` and ``datacheck rules``: one rule's page, and the list of rules."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from datacheck.cli.say import say
+from datacheck.cli.options import json_option
+from datacheck.cli.output import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def _width() -> int:
+    """Return the width of a page in cells: that of the terminal, within what reads well."""
     return max(60, min(shutil.get_terminal_size((100, 24)).columns, 110))
+
+
+# ------------------------------------------------------------------------------------------ explain
 
 
 @click.command("explain")
@@ -28,21 +33,25 @@ def _width() -> int:
     type=click.Choice(["en", "zh"]),
     default="en",
     show_default=True,
-    help="English or Chinese.",
+    help="Print the page in English or Chinese.",
 )
 def explain(rule: str, lang: str) -> None:
-    """Say what RULE (DC201, or its name length-unit) checks, why it matters, when it is wrong and what to do."""
+    """Explain RULE: what it checks, why it matters, its false positives and how to fix the data.
+
+    RULE is a code (DC201) or a name (length-unit).
+    """
     from datacheck.rules import catalogue
+    from datacheck.schema.grammar import suggestion
 
     rules_by_code = catalogue()
-    matches = [r for r in rules_by_code.values() if rule.lower() in {r.code.lower(), r.name}]
-    if not matches:
-        msg = (
-            f"no rule is called {rule!r}{_suggestion(rule) or '.'} datacheck rules lists all "
-            f"{len(rules_by_code)}."
-        )
-        raise UsageError(msg)
-    _print_page(matches[0], lang)
+    for candidate in rules_by_code.values():
+        if rule.lower() in {candidate.code.lower(), candidate.name}:
+            _print_page(candidate, lang)
+            return
+    known = [name for each in rules_by_code.values() for name in (each.code, each.name)]
+    hint = suggestion(rule, known) or "."
+    msg = f"no rule is called {rule!r}{hint} datacheck rules lists all {len(rules_by_code)}."
+    raise UsageError(msg)
 
 
 def _print_page(rule: Rule, lang: str) -> None:
@@ -55,120 +64,132 @@ def _print_page(rule: Rule, lang: str) -> None:
     from rich.text import Text
 
     from datacheck.report.rule_pages import chinese, english, plain
-    from datacheck.report.words import can_encode
-    from datacheck.report.words import plain as sayable
+    from datacheck.report.words import plain as printable
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    page = chinese(rule)
-    hint = f"中文: datacheck explain {rule.code} --lang zh"
-    why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
-    if page and not can_encode(hint, encoding):
-        why = (
+    obstacle = _obstacle_to_chinese(rule, encoding)
+    if lang == "zh" and obstacle:
+        click.echo(f"{obstacle}; this is the English one.", err=True)
+    chinese_page = chinese(rule)
+    if lang == "zh" and chinese_page is not None and not obstacle:
+        page, words = chinese_page, _CHINESE
+        other_language = f"English: datacheck explain {rule.code}"
+    else:
+        page, words = english(rule), _ENGLISH
+        other_language = "" if obstacle else _chinese_hint(rule)
+    lines = [plain(rule, page, _width()), *_command_lines(rule, words)]
+    if other_language:
+        lines += ["", other_language]
+    click.echo(printable(Text("\n".join(lines)), encoding).plain)
+
+
+def _obstacle_to_chinese(rule: Rule, encoding: str) -> str:
+    """Return why the Chinese page cannot be shown, or an empty text."""
+    from datacheck.report.rule_pages import chinese
+    from datacheck.report.words import can_encode
+
+    if not chinese(rule):
+        return f"{rule.code} is a rule of a plug-in and has no Chinese page"
+    if not can_encode(_chinese_hint(rule), encoding):
+        return (
             f"standard output is {encoding}, which has no Chinese characters "
             f"(PYTHONIOENCODING=utf-8 has them)"
         )
-    chosen = "zh" if page and lang == "zh" and not why else "en"
-    if lang == "zh" and why:
-        click.echo(f"{why}; this is the English one.", err=True)
-    hint = f"English: datacheck explain {rule.code}" if chosen == "zh" else "" if why else hint
-    shown_page = page if page and chosen == "zh" else english(rule)
-    text = "\n".join(
-        [
-            plain(rule, shown_page, _width()),
-            *_command_lines(rule, chosen),
-            *(["", hint] if hint else []),
-        ]
-    )
-    click.echo(sayable(Text(text), encoding).plain)
+    return ""
 
 
-_COMMAND_WORDS = {
-    "en": (
-        "To type",
-        "a copy, repaired",
-        "schema: this share may fail",
-        "schema: these are fine",
-        "rules like it",
-    ),
-    "zh": ("可以输入", "修复后的副本", "schema：允许的比例", "schema：这些没有错", "同类规则"),
-}
+def _chinese_hint(rule: Rule) -> str:
+    return f"中文: datacheck explain {rule.code} --lang zh"
 
 
-def _command_lines(rule: Rule, lang: str) -> Iterator[str]:
+class _CommandWords(NamedTuple):
+    """The words around the commands of a page, in one language."""
+
+    head: str
+    fix: str
+    allow: str
+    ignore: str
+    family: str
+
+
+_ENGLISH = _CommandWords(
+    "Commands",
+    "a repaired copy",
+    "schema: this share may fail",
+    "schema: these are correct",
+    "rules of this family",
+)
+_CHINESE = _CommandWords(
+    "相关命令", "修复后的副本", "schema：允许的比例", "schema：这些没有错", "同类规则"
+)
+
+
+def _command_lines(rule: Rule, words: _CommandWords) -> Iterator[str]:
     """Yield the commands and schema lines that go with a rule, ready to type."""
     from datacheck.fix import repairs
 
-    head, repaired, allowed, right, others = _COMMAND_WORDS[lang]
-    yield head
+    yield words.head
     if rule.code in repairs():
-        yield _with_comment(f"datacheck fix {rule.code} DATA --to DIR", repaired)
-    yield _with_comment(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", allowed)
-    yield _with_comment(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", right)
+        yield _with_comment(f"datacheck fix {rule.code} DATA --to DIR", words.fix)
+    yield _with_comment(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", words.allow)
+    yield _with_comment(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", words.ignore)
     if rule.code.startswith("DC"):  # codes of plug-ins belong to no family
-        yield _with_comment(f"datacheck rules --family {rule.code[:4]}", others)
+        yield _with_comment(f"datacheck rules --family {rule.code[:4]}", words.family)
 
 
-def _with_comment(typed: str, note: str) -> str:
-    return f"  {typed:<47}# {note}"
+def _with_comment(command: str, comment: str) -> str:
+    return f"  {command:<47}# {comment}"
 
 
-def _suggestion(word: str) -> str:
-    from datacheck.rules import catalogue
-    from datacheck.schema.grammar import suggestion
-
-    return suggestion(word, [name for r in catalogue().values() for name in (r.code, r.name)])
+# -------------------------------------------------------------------------------------------- rules
 
 
 @click.command("rules")
 @click.option(
-    "--family", metavar="NAME|HUNDREDS", help="Only one family: units, frames ... or DC2, DC30."
+    "--family",
+    metavar="NAME|CODE",
+    help="List one family only: by name (units, frames) or by the start of its codes (DC2, DC30).",
 )
-@click.option("--role", metavar="ROLE", help="Only rules that look at fields of this role.")
+@click.option("--role", metavar="ROLE", help="List only rules on fields of ROLE.")
 @click.option(
     "--schema",
     metavar="NAME|FILE",
-    help="Say of each rule whether it runs under this schema, or why not.",
+    help="Show for each rule whether it runs under this schema, and if not, why.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@json_option
 def rules(family: str | None, role: str | None, schema: str | None, form: str) -> None:
-    """List the rules: code, severity, name, what is wrong."""
+    """List the rules: code, severity, name and description."""
     from pathlib import Path
 
     from datacheck.rules.overview import rule_entries
     from datacheck.scan import schema_for
 
-    entries = rule_entries(
-        family, role, None if schema is None else schema_for(Path(schema), schema)
-    )
+    chosen = None if schema is None else schema_for(Path(schema), schema)
+    entries = rule_entries(family, role, chosen)
     if form == "json":
-        click.echo(_json(entries))
+        import json
+
+        records = [entry.as_dict() for entry in entries]
+        click.echo(json.dumps(records, indent=2, ensure_ascii=False))
         return
     for entry in entries:
-        say(*_lines(entry, _width()))
+        say(*_entry_lines(entry, _width()))
     click.echo(f"\n{len(entries)} rules; datacheck explain CODE says more.")
 
 
-def _lines(entry: RuleEntry, width: int) -> list[str]:
+def _entry_lines(entry: RuleEntry, width: int) -> list[str]:
     from datacheck.report.rule_pages import first_sentence
     from datacheck.report.words import wrapped
 
     rule = entry.rule
-    deep = "" if entry.depth == "numeric" else f" [{entry.depth}]"
+    depth = "" if entry.depth == "numeric" else f" [{entry.depth}]"
     head = f"{rule.code}  {rule.severity.value:<7}  {rule.name:<26}  "
     description = textwrap.shorten(
-        first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …"
+        first_sentence(rule) + depth, max(20, width - len(head)), placeholder=" …"
     )
+    lines = [head + description]
     # wrapped by cells, because field names may be in any language
-    runs = wrapped(entry.runs, width - 18) if entry.runs else []
-    return [
-        head + description,
-        *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs)),
-    ]
-
-
-def _json(entries: Sequence[RuleEntry]) -> str:
-    import json
-
-    return json.dumps([entry.as_dict() for entry in entries], indent=2, ensure_ascii=False)
+    for number, line in enumerate(wrapped(entry.runs, width - 18) if entry.runs else []):
+        indent = " " * (16 if number == 0 else 18)
+        lines.append(indent + line)
+    return lines

@@ -1,67 +1,78 @@
-"""``datacheck split``."""
+"""``datacheck split``: write split lists that keep related samples together."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.say import say
-from datacheck.cli.scan import root_option, run_path, workers_option
+from datacheck.cli.options import root_option, run_path, schema_option, workers_option
+from datacheck.cli.output import say
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import shortened
 
-_NAME = 200  # bytes of a name in a message
-_UNLISTED = "no list can hold a name with a line break, or with a space at an end"
+if TYPE_CHECKING:
+    import numpy as np
 
-_HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
+    from datacheck.model.table import Table
+    from datacheck.schema.model import Schema
 
-Samples with the same KEY stay together: group, file, key (each sample on its own), split_key (what the schema's splits:
-name), or a placeholder of the schema's file patterns, such as scene. Groups that share an exact copy of a sample stay
-together too. Only valid samples are listed.
+_SPLITS = ("train", "val", "test")
+_MOST_NAME_BYTES = 200  # in a message
+_UNLISTABLE = "no list can hold a name with a line break, or with a space at an end"
 
-Groups are ordered by a hash of KEY and seed, and each goes to the split in whose part of that line its middle lies. So
-the lists depend on the data alone, never on their order; new groups move others only next to the two boundaries.
-"""
+_share = click.FloatRange(0, 1)
 
 
-@click.command("split", help=_HELP)
+@click.command("split")
 @click.argument("data", type=run_path, metavar="DATA|RUN")
-@click.option("--by", required=True, metavar="KEY", help="What keeps samples together.")
+@click.option("--by", required=True, metavar="KEY", help="Keep samples with the same KEY together.")
 @click.option(
     "--train",
-    type=click.FloatRange(0, 1),
+    type=_share,
     required=True,
     metavar="SHARE",
-    help="Share of the samples.",
+    help="Put SHARE of the samples in train.",
 )
 @click.option(
-    "--val", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples."
+    "--val",
+    type=_share,
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Put SHARE of the samples in val.",
 )
 @click.option(
     "--test",
-    type=click.FloatRange(0, 1),
+    type=_share,
     default=0.0,
+    show_default=True,
     metavar="SHARE",
-    help="Share of the samples.",
+    help="Put SHARE of the samples in test.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed the hash that assigns groups.",
+)
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
     required=True,
     metavar="DIR",
-    help="Folder for the lists.",
+    help="Write the lists into DIR.",
 )
-@click.option(
-    "--schema", metavar="NAME|FILE", help="Schema of the data. Default: the built-in one that fits."
-)
-@click.option(
-    "--invalid", is_flag=True, default=False, help="List samples that are not fit for training too."
-)
+@schema_option
+@click.option("--invalid", is_flag=True, default=False, help="List invalid samples, too.")
 @root_option
 @workers_option
 def split(
@@ -73,73 +84,87 @@ def split(
     invalid: bool,  # noqa: FBT001
     **options: Any,
 ) -> None:
-    """Assign splits, write the lists, and print their sizes."""
-    import numpy as np
+    """Write split lists for DATA, which is scanned first, or for a finished RUN.
 
-    from datacheck.rules.base import pluralize
-    from datacheck.scan.run_documents import reading, run_in
-    from datacheck.scan.split import assign_splits, merged_units, read_run, units, write_lists
-    from datacheck.schema.load import load_schema
+    KEY is group, file, key (each sample on its own), split_key (see splits in the schema) or a
+    placeholder of the schema's file patterns, such as scene. Samples with the same KEY form a
+    group; groups that share an exact copy of a sample are joined. Only valid samples are listed.
 
-    shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
+    Groups are ordered by a hash of KEY and seed, and each group goes to the split that its midpoint
+    falls into. So the lists do not depend on the order of the data, and new groups move only those
+    next to the boundaries.
+    """
+    from datacheck.scan.run_documents import reading
+    from datacheck.scan.split import assign_splits, merged_units, units, write_lists
+
+    shares = {name: float(options.pop(name)) for name in _SPLITS}
     if abs(sum(shares.values()) - 1) > 1e-9:
         msg = (
             f"--train, --val and --test add up to {sum(shares.values()):g}; write shares that "
             f"add up to 1"
         )
         raise UsageError(msg)
-    if (run := run_in(data)) is not None:
-        table, valid, chosen = read_run(run)
-        chosen = chosen if schema is None else load_schema(schema)
-    else:
-        table, valid, chosen = _scanned(data, schema, options)
-    rows = table if invalid else table.take(np.flatnonzero(valid))
-    if not len(rows):
+    scanned = _scanned_samples(data, schema, options)
+    table = scanned.table if invalid else scanned.valid_rows()
+    if not len(table):
         msg = f"{data}: no sample is fit for training; datacheck scan says why"
         raise UsageError(msg)
-    fit = len(rows)
     with reading(data):
-        rows, entries, unlisted = _listable(rows, chosen)
-        names = units(rows, by, chosen)
-        unit = merged_units(rows, names)
-        assigned = assign_splits(names, unit, shares, seed)
-    lists = {
-        name: [
-            s for s, assigned_split in zip(entries, assigned, strict=True) if assigned_split == name
-        ]
-        for name, p in shares.items()
-        if p
-    }
+        listable, entries, unlistable = _listable(table, scanned.schema)
+        keys = units(listable, by, scanned.schema)
+        groups = merged_units(listable, keys)
+        splits = assign_splits(keys, groups, shares, seed)
+    lists: dict[str, list[str]] = {name: [] for name, share in shares.items() if share}
+    for entry, name in zip(entries, splits, strict=True):
+        lists[name].append(entry)
     paths = write_lists(to, lists)
-    groups = {
-        name: len(
-            {
-                u
-                for u, assigned_split in zip(unit.tolist(), assigned, strict=True)
-                if assigned_split == name
-            }
-        )
-        for name in lists
-    }
+    group_counts = Counter(name for name, _ in set(zip(splits, groups.tolist(), strict=True)))
     for name, path in paths.items():
-        share = len(lists[name]) / len(rows)
-        sample_text = pluralize(len(lists[name]), "sample")
-        group_text = pluralize(groups[name], "group")
-        say(f"{path}: {sample_text} ({share:.1%}) of {group_text} by {by}")
-    if unfit_count := len(table) - fit:
-        say(
-            f"{pluralize(unfit_count, 'sample')} not fit for training {'is' if unfit_count == 1 else 'are'} in "
-            f"no list"
-        )
-    if unlisted:
-        sample_text = (
-            f"{pluralize(len(unlisted), 'sample')} {'is' if len(unlisted) == 1 else 'are'} in "
-            f"no list"
-        )
-        say(f"{sample_text} ({shortened(repr(unlisted[0]), _NAME)}): {_UNLISTED}. Rename the file")
+        say(_list_line(path, len(lists[name]), len(entries), group_counts[name], by))
+    say(*_unlisted_lines(len(scanned.table) - len(table), unlistable))
 
 
-def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
+@dataclass(frozen=True)
+class _ScannedSamples:
+    table: Table
+    valid: np.ndarray[Any, Any]  # bool per row of the table
+    schema: Schema
+
+    def valid_rows(self) -> Table:
+        import numpy as np
+
+        return self.table.take(np.flatnonzero(self.valid))
+
+
+def _scanned_samples(
+    data: Path, schema_name: str | None, options: dict[str, Any]
+) -> _ScannedSamples:
+    """Return the samples of a finished run, or of data that are scanned now."""
+    from datacheck.report.progress import progress_bar
+    from datacheck.scan import Request, paths_of, run_scan, schema_for
+    from datacheck.scan.run_documents import run_in
+    from datacheck.scan.split import read_run
+    from datacheck.schema.load import load_schema
+
+    finished_run = run_in(data)
+    if finished_run is not None:
+        table, valid, schema = read_run(finished_run)
+        return _ScannedSamples(
+            table, valid, schema if schema_name is None else load_schema(schema_name)
+        )
+    schema = schema_for(data, schema_name)
+    request = Request(
+        data,
+        command=shlex.join(["datacheck", *sys.argv[1:]]),
+        paths=paths_of(schema, schema_name),
+        **options,
+    )
+    with progress_bar() as progress:
+        run = run_scan(schema, request, progress)
+    return _ScannedSamples(run.table, run.valid, schema)
+
+
+def _listable(table: Table, schema: Schema) -> tuple[Table, list[str], list[str]]:
     """Return the rows whose names a list can hold, their names, and the other names.
 
     Raises:
@@ -149,32 +174,37 @@ def _listable(rows: Any, schema: Any) -> tuple[Any, list[str], list[str]]:
 
     from datacheck.scan.split import can_be_listed, list_lines
 
-    entries = list_lines(rows, schema)
+    entries = list_lines(table, schema)
     listable = np.array([can_be_listed(entry) for entry in entries], dtype=bool)
     if listable.all():
-        return rows, entries, []
+        return table, entries, []
     if not listable.any():
         msg = (
-            f"{shortened(repr(entries[0]), _NAME)}: {_UNLISTED}, and none of the samples has "
-            f"another. Rename the files."
+            f"{_short_name(entries[0])}: {_UNLISTABLE}, and all samples have such names. Rename "
+            f"the files."
         )
         raise UsageError(msg)
-    good = np.flatnonzero(listable)
-    bad = np.flatnonzero(~listable)
-    return rows.take(good), [entries[row] for row in good], [entries[row] for row in bad]
+    kept = np.flatnonzero(listable)
+    refused = np.flatnonzero(~listable)
+    return (table.take(kept), [entries[row] for row in kept], [entries[row] for row in refused])
 
 
-def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
-    from datacheck.report.progress import progress_bar
-    from datacheck.scan import Request, paths_of, run_scan, schema_for
+def _list_line(path: Path, samples: int, of: int, groups: int, by: str) -> str:
+    from datacheck.rules.base import pluralize
 
-    chosen = schema_for(data, schema)
-    request = Request(
-        data,
-        command=shlex.join(["datacheck", *sys.argv[1:]]),
-        paths=paths_of(chosen, schema),
-        **options,
-    )
-    with progress_bar() as progress:
-        run = run_scan(chosen, request, progress)
-    return run.table, run.valid, chosen
+    share = f"{pluralize(samples, 'sample')} ({samples / of:.1%})"
+    return f"{path}: {share} of {pluralize(groups, 'group')} by {by}"
+
+
+def _unlisted_lines(invalid: int, unlistable: list[str]) -> Iterator[str]:
+    from datacheck.rules.base import pluralize
+
+    if invalid:
+        yield f"{pluralize(invalid, 'invalid sample')} left out"
+    if unlistable:
+        left_out = f"{pluralize(len(unlistable), 'sample')} left out"
+        yield f"{left_out} ({_short_name(unlistable[0])}): {_UNLISTABLE}. Rename the file"
+
+
+def _short_name(name: str) -> str:
+    return shortened(repr(name), _MOST_NAME_BYTES)

@@ -1,4 +1,4 @@
-"""``datacheck view``."""
+"""``datacheck view``: write one sample as a page of pictures, and open it."""
 
 from __future__ import annotations
 
@@ -7,43 +7,41 @@ from typing import Any
 
 import click
 
-from datacheck.cli.say import say
-from datacheck.cli.scan import root_option, run_path
+from datacheck.cli.options import root_option, run_path
+from datacheck.cli.output import say, say_notes
 from datacheck.errors import UsageError
 
-_HELP = """Show one sample: all of its fields as pictures, and what was found.
-
-KEY is the sample's name as a scan prints it, or the end of it where no other one ends so. The page holds all that it
-shows and loads nothing.
-
-\b
-  datacheck view train/0007.npy                       of the newest scan
-  datacheck view train/0007.npy --run .datacheck/RUN  of another one
-  datacheck view train/0007.npy --data DATA           of data that were not scanned
-"""
 _PAGE = Path(".datacheck") / "view.html"
 
 
-@click.command("view", help=_HELP)
+@click.command("view")
 @click.argument("key")
 @click.option(
-    "--run", type=run_path, metavar="DIR", help="A finished scan. Default: .datacheck/latest."
+    "--run",
+    type=run_path,
+    metavar="DIR",
+    show_default=".datacheck/latest",
+    help="Read the finished run in DIR.",
 )
 @click.option(
-    "--data", type=click.Path(path_type=Path), metavar="DATA", help="Data, in the place of a scan."
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DATA",
+    help="Read the sample from DATA instead of a run.",
 )
 @click.option(
     "--schema",
     metavar="NAME|FILE",
-    help="With --data: the schema. Default: the built-in one that fits.",
+    show_default="the built-in schema that fits the files",
+    help="With --data: use this schema.",
 )
 @root_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"Where the page goes. Default: {_PAGE}. With --rerun: a recording, in the place of the "
-    f"viewer.",
+    show_default=str(_PAGE),
+    help="Write the page to FILE; with --rerun: write a recording instead of opening the viewer.",
 )
 @click.option(
     "--open/--no-open", "show", default=True, show_default=True, help="Open the page in a browser."
@@ -52,7 +50,7 @@ _PAGE = Path(".datacheck") / "view.html"
     "--rerun",
     is_flag=True,
     default=False,
-    help="Log to the Rerun viewer instead (pip install rerun-sdk).",
+    help="Log to the Rerun viewer instead of a page (pip install rerun-sdk).",
 )
 def view(
     key: str,
@@ -64,13 +62,21 @@ def view(
     show: bool,  # noqa: FBT001
     rerun: bool,  # noqa: FBT001
 ) -> None:
-    """Read the sample, write its page, and open it."""
+    """Show all fields of one sample as pictures, together with its findings.
+
+    KEY is a sample name as printed by scan, or any unique suffix of it. The page is one
+    self-contained file.
+
+    \b
+      datacheck view train/0007.npy                       from the newest run
+      datacheck view train/0007.npy --run .datacheck/RUN  from another run
+      datacheck view train/0007.npy --data DATA           from data without a scan
+    """  # noqa: D301  \b keeps click from joining the lines
     from datacheck.report.sample_page import log_to_rerun, write_view
     from datacheck.runtime import folders
 
     sample_view = _sample_view(key, run, data, schema, roots)
-    for note in sample_view.pop("notes", []):
-        say(note, err=True)
+    say_notes(sample_view.pop("notes", []))
     if rerun:
         log_to_rerun(sample_view, out)
         say(str(out) if out else "shown in Rerun")
@@ -93,20 +99,21 @@ def _sample_view(
     from datacheck.scan.run_documents import RUNS
 
     if data is None and (schema is not None or roots):
-        msg = "--schema and --root go with --data; a scan knows its own"
+        msg = "--schema and --root go with --data; a run has its own"
         raise UsageError(msg)
     if data is not None and run is not None:
-        msg = "name a scan (--run) or data (--data), not both"
+        msg = "name a run (--run) or data (--data), not both"
         raise UsageError(msg)
-    if data is None:
-        if run is None:
-            folders.check_own(Path(RUNS), ", or name a scan: --run DIR")
-        return sample_of_run(run or Path(RUNS), key)
-    return sample_of_data(data, key, schema_for(data, schema), roots)
+    if data is not None:
+        return sample_of_data(data, key, schema_for(data, schema), roots)
+    if run is None:
+        folders.check_own(Path(RUNS), ", or name a run: --run DIR")
+        run = Path(RUNS)
+    return sample_of_run(run, key)
 
 
 def _open(path: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(path.resolve().as_uri()):
-        click.echo("no browser could be opened: open the file yourself", err=True)
+        say(f"no browser could be opened: open {path} yourself", err=True)

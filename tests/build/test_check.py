@@ -286,7 +286,7 @@ def test_the_command_says_it_and_ends_with_6(data, tmp_path):
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == code, done.stderr
-        assert ("1 shard was made a second time: the same bytes" in done.stdout) == (code == 0)
+        assert ("1 shard built twice, with equal bytes" in done.stdout) == (code == 0)
         assert ("steps_here:by_chance" in done.stderr) == (code == 6)
 
 

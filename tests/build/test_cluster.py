@@ -171,7 +171,9 @@ def test_when_the_scheduler_is_killed_the_same_command_goes_on(place):
         with cluster(place) as second:
             said, _ = ended(start(place, "--scheduler", second.address))
         assert (
-            kept <= int(said.split(" shards were there from a run before")[0].split()[-1]) < SAMPLES
+            kept
+            <= int(said.split(" shards kept from an unfinished build")[0].split()[-1])
+            < SAMPLES
         )
         found = manifest(place)
     assert found == golden(place)

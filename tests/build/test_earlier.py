@@ -371,13 +371,13 @@ def test_the_command_says_what_was_taken(tmp_path, orders, monkeypatch, capsys):
     )
     command = ["cache", "build", str(schema), "--data", str(data), "--out", "out"]
     assert run(command) == 0
-    assert "shards are those" not in capsys.readouterr().out
+    assert "shards linked from" not in capsys.readouterr().out
     (first,) = (tmp_path / "out/tiny/all").glob("*/")
     write(data, "070.npz", 9)
     assert run(command) == 0
     said = capsys.readouterr().out
-    assert f" shards are those of {first.relative_to(tmp_path)}; " in said
-    assert "samples of the others were copied" in said
+    assert f" shards linked from {first.relative_to(tmp_path)}; " in said
+    assert "samples of other shards copied" in said
     (data / "00.npz").unlink()
     assert run([*command, "--no-reuse"]) == 0
-    assert "shards are those" not in capsys.readouterr().out
+    assert "shards linked from" not in capsys.readouterr().out

@@ -13,8 +13,8 @@ import pytest
 from datacheck.cache import open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches, newest_first
-from datacheck.cli.cache_diff import counted_lines
 from datacheck.cli.main import run
+from datacheck.cli.output import counted_lines
 from datacheck.model.sample import ArraySpec
 from datacheck.runtime.hashing import canonical_json, digest_value
 from tests.cache.make import KEY, make_cache, unprivileged

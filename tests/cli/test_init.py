@@ -4,7 +4,7 @@
 def test_the_command_never_overwrites(here, place):
     code, out, err = here("init", place / "data", "-o", place / "new.yaml")
     assert (code, (place / "new.yaml").read_text()) == (0, out)
-    assert "Read every line marked" in err
+    assert "Check every line marked" in err
     assert here("schema", "check", place / "new.yaml")[0] == 0
     before = (place / "plain.yaml").read_text()
     code, out, err = here("init", place / "data", "-o", place / "plain.yaml")

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from datacheck.cli import main as cli
+from datacheck.cli.commands import COMMANDS
 from datacheck.errors import (
     CorruptionError,
     DatacheckError,
@@ -154,7 +155,7 @@ def test_the_version_is_told(capsys):
 
 
 def test_every_command_of_the_list_exists(capsys):
-    for name in cli._COMMANDS:
+    for name in COMMANDS:
         assert cli.run([name, "--help"]) == 0, name
     assert "Commands" in capsys.readouterr().out
 

@@ -52,8 +52,8 @@ def test_what_is_damaged_is_told_repaired_and_then_intact(built, tmp_path, capsy
     assert lines == [
         f"{train.relative_to(tmp_path)}: 1 problem",
         lines[1],
-        "    repaired: 1 of 1 shards made anew, tables and documents written again",
-        f"    the damaged cache lies in {moved.relative_to(tmp_path)}",
+        "    repaired: 1 of 1 shards rebuilt, tables and documents written again",
+        f"    the damaged cache was moved to {moved.relative_to(tmp_path)}",
         f"{val.relative_to(tmp_path)}: intact (every byte); nothing to repair",
     ]
     assert "fields/points/c.0.0 (field points, shard 0, all 4 samples): chunk 0" in lines[1]

@@ -37,7 +37,7 @@ def test_valid_samples_are_split_by_scene(here, scenes):
     assert not {key[:2] for key in train} & {key[:2] for key in val}
     assert f"lists/train.txt: {len(train)} samples" in out
     assert "groups by scene" in out
-    assert "1 sample not fit for training is in no list" in out
+    assert "1 invalid sample left out" in out
     code, _, err = here("split", "scenes", "--schema", "scenes.yaml", "--by", "scene", *SPLIT)
     assert (code, "exists already" in err) == (2, True)
 
@@ -46,7 +46,7 @@ def test_a_finished_run_is_split_without_the_data(here, scenes):
     here("scan", "scenes", "--schema", "scenes.yaml", "--fail-on", "never")
     code, out, _ = here("split", ".datacheck/latest", "--by", "key", "--invalid", *SPLIT)
     assert (code, len(read(scenes, "train.txt")), len(read(scenes, "val.txt"))) == (0, 10, 10)
-    assert "no list" not in out
+    assert "left out" not in out
     (scenes / ".datacheck/latest/valid.json").write_text(json.dumps([]))
     code, _, err = here(
         "split", ".datacheck/latest", "--by", "key", "--train", "1", "--to", "other"
@@ -86,7 +86,7 @@ def test_a_name_that_no_list_can_hold_is_left_out_and_told(here, place, name):
     code, out, _ = here("split", "data", "--schema", "plain.yaml", "--by", "key", *SPLIT)
     assert (
         code,
-        f"1 sample is in no list ({name!r}): no list can hold a name with a line break" in out,
+        f"1 sample left out ({name!r}): no list can hold a name with a line break" in out,
     ) == (0, True)
     listed = [
         line for file in (place / "lists").iterdir() for line in file.read_text().splitlines()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datacheck.cli.main import run
-from datacheck.cli.say import say
+from datacheck.cli.output import say
 from datacheck.model.sample import ArraySpec
 from tests.cache.make import make_cache
 
@@ -141,10 +141,10 @@ RAW = {  # what is printed as it is: JSON, styled lines without names, text of o
     "diff.py": 1,
     "main.py": 1,
     "manifest.py": 1,
-    "repro.py": 3,
+    "output.py": 2,
+    "repro_capture.py": 1,
+    "repro_check.py": 1,
     "rules.py": 4,
-    "say.py": 1,
-    "view.py": 1,
 }
 
 

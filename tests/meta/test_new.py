@@ -43,7 +43,7 @@ KINDS = {  # kind: words of the request, files that it creates, files that it ch
         ("count-files",),
         ["datacheck/cli/count_files.py", "tests/cli/test_count_files.py", "docs/count-files.md"],
         [
-            "datacheck/cli/main.py",
+            "datacheck/cli/commands.py",
             "tests/hostile/commands.py",
             "mkdocs.yml",
             "tests/pins/public.txt",

@@ -19,7 +19,7 @@ from PIL import Image
 
 from datacheck import pipeline
 from datacheck.cache import layout, open_cache
-from datacheck.cli.build import _unlisted_lines
+from datacheck.cli.cache_build import _unlisted_lines
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.model.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
@@ -317,7 +317,7 @@ def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
         assert (
             said.splitlines()[1]
             .strip()
-            .startswith("2 samples that the scan found fit are not in this cache, ")
+            .startswith("2 samples that passed the scan cannot be stored in this cache, ")
         )
         assert "which holds image as [n, 8, 3] only." in said
         assert (
@@ -356,7 +356,7 @@ def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_oth
     )
     code, said, errors = ran("small.yaml", "--data", ".", "--out", "cache")
     assert (code, errors) == (0, "")
-    assert "that the scan found fit" not in said
+    assert "that passed the scan" not in said
     assert "values do not fit float16" in said
 
 
@@ -446,7 +446,7 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     (tmp_path / "wait").unlink()
     returned, output, errors = ran(*request, before=SMALL)
     assert (returned, errors) == (0, "")
-    kept = int(re.search(r"(\d) shards were there from a run before", output)[1])
+    kept = int(re.search(r"(\d) shards kept from an unfinished build", output)[1])
     assert kept >= int(said[1]) >= 4
     (again,) = (tmp_path / "cache/mine/all").iterdir()
     assert ran("mine.yaml", "--data", "data", "--out", "golden", before=SMALL)[0] == 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.cli.show import _places
+from datacheck.cli.run_output import _example_files
 from datacheck.report import rule_pages
 from datacheck.report.exports.sarif import sarif
 from datacheck.scan.run_documents import dump_json, truncated
@@ -39,7 +39,9 @@ def wrong(validator, log):
 
 def of(run, here=None):
     said = json.loads(Path(run.report.folder, "result.json").read_bytes())
-    return sarif(said, _places(run.report, run), here or Path(run.report.folder).parent), said
+    return sarif(
+        said, _example_files(run.report, run), here or Path(run.report.folder).parent
+    ), said
 
 
 def strings(value):

@@ -149,7 +149,7 @@ def test_a_training_that_is_not_deterministic_and_what_makes_it_steady(call):
     assert code == 1, err
     assert (
         out.splitlines()[0]
-        == "not deterministic by itself: two runs part at step 3; it does not with CHANCE"
+        == "not deterministic by itself: two runs part at step 3; they do not with CHANCE"
     )
     ranked = [line.split() for line in out.splitlines() if line.startswith(("CHANCE", "threads"))]
     assert [(words[0], words[-1]) for words in ranked] == [

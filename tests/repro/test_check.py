@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from datacheck.cli.repro import _summary
+from datacheck.cli.repro_capture import _summary_lines
 from datacheck.errors import UsageError
 from datacheck.plugins import resolve
 from datacheck.repro.checks import PROFILES
@@ -401,7 +401,10 @@ def test_json_holds_rows_and_capture_and_nothing_else_is_on_the_output(check, tm
     [
         ("raise ValueError('of the script')", "the script ended with exit code 1"),
         ("import sys; sys.exit(3)", "the script ended with exit code 3"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it ended with signal 9"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+            "the process ended with signal 9",
+        ),
     ],
 )
 def test_a_script_that_fails_could_not_be_looked_at(check, tmp_path, text, said):
@@ -415,7 +418,7 @@ def test_a_script_that_fails_could_not_be_looked_at(check, tmp_path, text, said)
     [
         (["--", "other.py"], "other.py: no such script"),
         (["--", "-m"], "-m: which module?"),
-        (["--loader", "a:b", "--", "train.py"], "--loader is for a check without a script"),
+        (["--loader", "a:b", "--", "train.py"], "--loader goes without a script"),
     ],
 )
 def test_a_wrong_request_is_one_message(check, tmp_path, words, said):
@@ -463,7 +466,7 @@ def test_capture_writes_json(check, tmp_path):
     code, out, err = check("capture", "-o", "env.json", "--data", "train.py")
     assert code == 0, err
     assert "compiled libraries" in out
-    assert "not there: git: the script lies in no git repository" in out
+    assert "not captured: git: the script lies in no git repository" in out
     said = json.loads((tmp_path / "env.json").read_text())
     assert said["torch"]["get_num_threads"] >= 1
     assert "missing" in said["data"]["train.py"]
@@ -480,11 +483,11 @@ def test_capture_writes_json(check, tmp_path):
 def test_what_was_captured_is_counted(many, words):
     said = {"packages": ["p"] * many, "native": {"missing": "no maps"}, "code": ["c"] * many}
     said["process"] = {"volatile": {"seconds": {"all": 0.25}}}
-    first, last = _summary(
+    first, last = _summary_lines(
         Path("env.json"), {"capture": said, "seen": {"stopped": "before any script"}}
     )
     assert first.startswith(f"env.json: {words}")
-    assert last == "not there: native: no maps"
+    assert last == "not captured: native: no maps"
 
 
 def test_a_script_sees_what_python_would_give_it(check, tmp_path):
@@ -538,7 +541,7 @@ def test_a_script_that_raises_is_captured_and_told(check, tmp_path):
     code, out, err = check("capture", "--", "train.py")
     assert code == 2
     assert "train.py" in json.loads(out)["code"]
-    assert "the script ended with exit code 1; it was captured as it was then" in err
+    assert "the script ended with exit code 1; the result shows its state at that moment" in err
     code, out, err = check("capture", "-o", "env.json", "--", "train.py")
     assert (code, "as it was where it raised" in out) == (2, True)
     assert (tmp_path / "env.json").is_file()

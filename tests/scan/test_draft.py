@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from datacheck.cli.init import init
+from datacheck.cli.schema import init
 from datacheck.errors import UsageError
 from datacheck.infer.axes import name_axes
 from datacheck.infer.draft import draft

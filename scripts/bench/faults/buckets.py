@@ -164,7 +164,7 @@ class World:
             last = self.start(url, staging)
             last.end()
             tally.reruns += 1
-            tally.went_on += "there from a run before" in last.said
+            tally.went_on += "kept from an unfinished build" in last.said
             if last.code:
                 tally.wrong.append(
                     f"trial {tally.trials}: the re-run ended with {last.code}: {last.said}"

@@ -71,7 +71,7 @@ RUN = {  # documents of a run, and how they are damaged
 NEEDED = [
     "pyarrow.parquet",
     "datacheck.cli.main",
-    "datacheck.cli.rescore",
+    "datacheck.cli.finished_run",
     "datacheck.cli.card",
     "datacheck.preview.single",
     "datacheck.preview.run_previews",

@@ -147,7 +147,7 @@ class Killer:
         self.usual = max(self.usual / 2, time.monotonic() - began)  # what went on was quicker
         shown, left = self.one.shown(out), self.one.left(out)
         tally.builds += 1
-        tally.went_on += "there from a run before" in said
+        tally.went_on += "kept from an unfinished build" in said
         if process.returncode or shown != "right" or left:
             tally.wrong.append(
                 f"plain run: exit {process.returncode}, shows {shown}, beside it {left}: {said}"

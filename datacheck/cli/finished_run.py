@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from datacheck.cli.say import say
-from datacheck.cli.scan import (
+from datacheck.cli.options import (
     badge_option,
     baseline_option,
     fail_on_option,
@@ -20,14 +19,14 @@ from datacheck.cli.scan import (
     run_argument,
     unread_option,
 )
+from datacheck.cli.output import say, say_notes
 
-_HELP = """Judge a finished RUN again, with other thresholds, without touching the data.
-
-RUN is a folder that a scan has left behind (.datacheck/latest). The result is a run of its own, as of a scan.
-"""
-_SCHEMA_HELP = (
-    "Schema to judge by. Default: that of the run, without its own checks: nothing that "
-    "a run names is imported."
+_schema_option = click.option(
+    "--schema",
+    metavar="NAME|FILE",
+    show_default="the schema of the run, without checks in Python: no module that a run names is "
+    "imported",
+    help="Judge by this schema.",
 )
 
 
@@ -37,19 +36,19 @@ _SCHEMA_HELP = (
 @badge_option
 @click.pass_context
 def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> None:
-    """Print what a finished RUN found, as its scan did or in another format, and exit with its code.
+    """Print the report of a finished RUN, in any format, and exit with its exit code.
 
-    RUN is a folder that scan (also of a --loader) or rescore has left behind (.datacheck/latest).
-    Nothing is read of the data and nothing is judged.
+    RUN is the folder that scan or rescore wrote, such as .datacheck/latest. No data are read and no
+    rule is judged.
     """
-    from datacheck.cli.show import show_finished
+    from datacheck.cli.run_output import show_finished
 
     ctx.exit(show_finished(run, form, badge))
 
 
-@click.command("rescore", help=_HELP)
+@click.command("rescore")
 @run_argument
-@click.option("--schema", metavar="NAME|FILE", help=_SCHEMA_HELP)
+@_schema_option
 @output_option
 @format_option
 @badge_option
@@ -67,8 +66,12 @@ def rescore(
     badge: Path | None,
     **options: Any,
 ) -> None:
-    """Judge the run, print the report, and exit with its code."""
-    from datacheck.cli.show import show
+    """Judge a finished RUN again, with other thresholds, without reading the data.
+
+    RUN is the folder that a scan wrote, such as .datacheck/latest. The result is a new run, like
+    that of a scan.
+    """
+    from datacheck.cli.run_output import show
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.rescore import Rescore
     from datacheck.scan.rescore import rescore as judge_again
@@ -76,9 +79,9 @@ def rescore(
     command = shlex.join(["datacheck", *sys.argv[1:]])
     chosen = None if schema is None else schema_for(run, schema)
     paths = [] if chosen is None else paths_of(chosen, schema)
-    done = judge_again(Rescore(run, command=command, paths=paths, **options), chosen)
-    show(done, form, badge)
-    ctx.exit(done.report.exit_code)
+    new_run = judge_again(Rescore(run, command=command, paths=paths, **options), chosen)
+    show(new_run, form, badge)
+    ctx.exit(new_run.report.exit_code)
 
 
 @click.command("baseline")
@@ -90,23 +93,20 @@ def rescore(
     default=Path("baseline.json"),
     show_default=True,
     metavar="FILE",
-    help="Where it goes; a file that exists is never overwritten.",
+    help="Write the baseline to FILE, which must not exist.",
 )
-@click.option("--schema", metavar="NAME|FILE", help=_SCHEMA_HELP)
+@_schema_option
 @click.option(
-    "--reason",
-    default="",
-    metavar="TEXT",
-    help="Why these findings are left as they are; kept in the file.",
+    "--reason", default="", metavar="TEXT", help="Store in FILE why these findings are accepted."
 )
 @reference_option
 def baseline(
     run: Path, output: Path, schema: str | None, reason: str, reference: Path | None
 ) -> None:
-    """Write down every error and warning of a finished RUN, so that scan --baseline tells only what is new.
+    """Save the findings of a finished RUN, so that scan --baseline reports new ones only.
 
-    The samples stay out of what is fit for training, and one that is not in the file is always
-    told.
+    Errors and warnings are saved; their samples stay invalid. A sample that is not in the file is
+    always reported.
     """
     from datacheck.errors import UsageError
     from datacheck.rules.base import pluralize
@@ -118,12 +118,10 @@ def baseline(
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
     chosen = None if schema is None else schema_for(run, schema)
-    request = Rescore(
-        run, reference=reference, paths=[] if chosen is None else paths_of(chosen, schema)
-    )
+    paths = [] if chosen is None else paths_of(chosen, schema)
+    request = Rescore(run, reference=reference, paths=paths)
     baseline_bytes, findings, samples, notes = baseline_of(request, reason, chosen)
     fsops.write_file(output, baseline_bytes, mode=0o666)
-    for note in notes:
-        say(note, err=True)
+    say_notes(notes)
     summary = f"{pluralize(findings, 'finding')} of {pluralize(samples, 'sample')}"
     say(f"{output}: {summary}. Use it: datacheck scan DATA --baseline {output}")
