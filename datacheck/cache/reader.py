@@ -553,7 +553,7 @@ class Cache:
         values = array.output_array(out, (total,))
         run_starts = runs(start, length, array.grid.shard)
         run_lengths = np.add.reduceat(length, run_starts) if run_starts.size else length
-        array.spans(start[run_starts], run_lengths, values, offsets[run_starts])
+        array.copy_spans(start[run_starts], run_lengths, values, offsets[run_starts])
         return values, length
 
     def _check_json(self, field: str, values: Array, lengths: Array) -> None:

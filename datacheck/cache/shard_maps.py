@@ -75,13 +75,19 @@ def _between(lengths: Array) -> Iterator[tuple[int, int]]:
     return zip([0, *ends], ends, strict=False)
 
 
+def chunk_counts(starts: Array, lengths: Array, chunk: int) -> Array:
+    """Return in how many inner chunks rows [starts[i], starts[i] + lengths[i]) lie."""
+    counts: Array = (starts + lengths - 1) // chunk - starts // chunk + 1
+    return np.where(lengths > 0, counts, 0)
+
+
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), maybe with repeats."""
-    first = starts // chunk
-    last = (starts + lengths - 1) // chunk
-    counts = np.where(lengths > 0, last - first + 1, 0)
+    counts = chunk_counts(starts, lengths, chunk)
+    first_of_span = np.repeat(starts // chunk, counts)
+    # 0, 1, 2, ... from the first chunk of each span on
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    chunks: Array = np.repeat(first, counts) + offsets
+    chunks: Array = first_of_span + offsets
     return chunks
 
 

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.cache import addresses, layout, open_cache, shard_maps, sharded_array
+from datacheck.cache.chunk_rows import ForeignRows
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
-from datacheck.cache.sharded_array import ForeignRows
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec

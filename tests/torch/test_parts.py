@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from datacheck.cache.chunk_rows import ChunkRows
 from datacheck.cache.codec import Codec
-from datacheck.cache.sharded_array import ChunkRows
 from datacheck.errors import CorruptionError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, prefetch
@@ -135,9 +135,9 @@ def test_where_no_thread_can_be_had_one_copies_all(path, used, monkeypatch):
 
 def test_a_chunk_that_is_decoded_is_decoded_once_for_a_batch(tmp_path, used, monkeypatch):
     path = make_cache(tmp_path, SPECS, samples(), k=9, codec=Codec("zstd", 3))
-    decoded, real = [], ChunkRows._decoded
+    decoded, real = [], ChunkRows._decode
     monkeypatch.setattr(
-        ChunkRows, "_decoded", lambda rows, stored: decoded.append(1) or real(rows, stored)
+        ChunkRows, "_decode", lambda rows, stored: decoded.append(1) or real(rows, stored)
     )
     data = CachedDataset(path, fields=["few"])
     decoded.clear()  # of the tables
