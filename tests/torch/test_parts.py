@@ -51,14 +51,14 @@ def used(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     monkeypatch.setattr(prefetch, "usable_cpus", lambda: 4)  # however many this machine has
 
-    def in_parts(copy, count, size, *, apart):
+    def in_parts(copy, count, size, *, parallel):
         def told(first, stop):
             said.append((first, stop, threading.current_thread()))
             copy(first, stop)
 
-        real(told, count, size, apart=apart)
+        real(told, count, size, parallel=parallel)
 
-    monkeypatch.setattr("datacheck.torch.dataset.parallel_copy", in_parts)
+    monkeypatch.setattr("datacheck.torch.gather.parallel_copy", in_parts)
     return said
 
 
@@ -174,5 +174,5 @@ def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     prefetch.parallel_copy(lambda *span: said.append(span), 3, 1 << 40)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
     said.clear()
-    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25, apart=False)
+    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25, parallel=False)
     assert said == [(0, 64)]
