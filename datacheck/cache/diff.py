@@ -263,7 +263,10 @@ def _value(column: _Column, i: int) -> Array | None:
     present, rows, ends = column
     if not present[i]:
         return None
-    return np.asarray(rows[i]) if ends is None else rows[ends[i - 1] if i else 0 : ends[i]]
+    if ends is None:
+        return np.asarray(rows[i])
+    start = ends[i - 1] if i else 0
+    return rows[start : ends[i]]
 
 
 def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueChange | None:
@@ -273,12 +276,10 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
         x, y: before and after, of one dtype; None for a missing value.
         number: whether to compute numeric differences.
     """
+    if x is None and y is None:
+        return None
     if x is None or y is None:
-        return (
-            None
-            if x is y
-            else ValueChange(None if x is None else x.shape, None if y is None else y.shape)
-        )
+        return ValueChange(None if x is None else x.shape, None if y is None else y.shape)
     if x.shape != y.shape:
         return ValueChange(x.shape, y.shape)
     if not x.size:
@@ -286,11 +287,12 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
     differing = (_row_bytes(x, x.size) != _row_bytes(y, y.size)).any(axis=1)
     if not differing.any():
         return None
-    position = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), x.shape))
-    largest, relative = None, None
+    first = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), x.shape))
+    largest = None
+    relative = None
     if number and x.dtype.kind in "iufc":
         largest, relative = _largest_difference(x.reshape(-1)[differing], y.reshape(-1)[differing])
-    return ValueChange(x.shape, y.shape, int(differing.sum()), largest, relative, position)
+    return ValueChange(x.shape, y.shape, int(differing.sum()), largest, relative, first)
 
 
 def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:
