@@ -402,7 +402,7 @@ def test_reading_ahead_leaves_the_bytes_alone(made):
     folder, samples = made
     rows = open_cache(folder)._arrays["fields/cloud"].rows
     rows.will_need(np.arange(1))
-    rows._span.will_need(rows._span.size - 5, 5)  # what is not mapped is not read
+    rows._addresses.will_need(rows._addresses.size - 5, 5)  # what is not mapped is not read
     np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
 
 
