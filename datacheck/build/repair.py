@@ -27,8 +27,9 @@ from datacheck.cache.find import find_builds, newest_caches
 from datacheck.cache.manifest import CacheFiles, Manifest, read_manifest
 from datacheck.cache.parsing import parse_document
 from datacheck.cache.problem import Problem
+from datacheck.cache.shard_index import read_shard_chunks
 from datacheck.cache.shard_maps import MemoryRows
-from datacheck.cache.sharded_array import StoredArray, chunk_sizes, table_bytes
+from datacheck.cache.sharded_array import StoredArray, table_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import (
@@ -153,7 +154,8 @@ class _DamagedCache:
             CorruptionError: it does not match the manifest.
         """
         grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
-        sizes, _ = chunk_sizes(self._place, self._place.store, layout.field_path(name), grid, g)
+        field = layout.field_path(name)
+        sizes = read_shard_chunks(self._place, self._place.store, field, grid, g).sizes
         target = stage.linked / file
         for path in (stage.shards / file, target):
             fsops.remove_file(path)

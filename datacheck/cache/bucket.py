@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from datacheck.cache import layout
-from datacheck.cache.objects import PART_BYTES, Objects, parse_url
+from datacheck.cache.objects import Objects, parse_url
+from datacheck.cache.obstore_client import PART_BYTES
 from datacheck.cache.parsing import most_bytes, parse_document
 from datacheck.cache.shards import ShardCache
 from datacheck.errors import CorruptionError, UsageError

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.cache.reader import Cache, blocks, sample_bytes, whole_column
+from datacheck.cache.reader import Cache, WholeColumn, blocks, sample_bytes, whole_column
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[str, ...]
-_Column = tuple[Array, Array, Array | None]  # see `whole_column`
 
 _AT_ONCE = 1 << 20  # values
 MOST_CHANGES = 250_000  # changes kept, each of one field of one sample
@@ -200,48 +199,46 @@ def _changed(
     for block in blocks(_sizes(a, b, names, of_a, of_b), fields=2 * len(names)):
         if change_count >= MOST_CHANGES:
             return
-        pair = (a, of_a[block]), (b, of_b[block])
-        changes: list[dict[str, ValueChange]] = [{} for _ in range(len(pair[0][1]))]
+        changes: list[dict[str, ValueChange]] = [{} for _ in range(len(of_a[block]))]
         for name in names:
-            first_column, second_column = (
-                whole_column(cache, name, numbers) for cache, numbers in pair
-            )
-            for i in _differing_samples(first_column, second_column):
-                change = compare_values(
-                    _value(first_column, i),
-                    _value(second_column, i),
-                    number=a.fields[name].kind == "array",
-                )
+            before = whole_column(a, name, of_a[block])
+            after = whole_column(b, name, of_b[block])
+            is_array = a.fields[name].kind == "array"
+            for i in _differing_samples(before, after):
+                change = compare_values(before.value(i), after.value(i), number=is_array)
                 if change is not None:
                     changes[i][name] = change
                     change_count += 1
         yield from changes
 
 
-def _differing_samples(one: _Column, other: _Column) -> list[int]:
+def _differing_samples(before: WholeColumn, after: WholeColumn) -> list[int]:
     """Return which samples differ in a field.
 
     Compares all samples at once, because one call per sample would dominate the time.
     """
-    (has_x, x, ends), (has_y, y, stops) = one, other
-    both = has_x & has_y
-    if ends is None or stops is None:
-        return np.flatnonzero((has_x != has_y) | (both & _differing_rows(x, y))).tolist()
-    counts_x = np.diff(ends, prepend=0)
-    counts_y = np.diff(stops, prepend=0)
-    both &= counts_x == counts_y
-    if not both.all():
-        x, y = x[np.repeat(both, counts_x)], y[np.repeat(both, counts_y)]
-    size = np.where(both, counts_x, 0)
-    differing = np.zeros(len(both), bool)
-    filled = np.flatnonzero(size)
-    if filled.size:
-        differing[filled] = np.logical_or.reduceat(
-            _differing_rows(x, y), (np.cumsum(size) - size)[filled]
-        )
-    return np.flatnonzero(
-        (has_x != has_y) | (has_x & has_y & (counts_x != counts_y)) | differing
-    ).tolist()
+    only_one = before.present != after.present
+    both = before.present & after.present
+    if before.ends is None or after.ends is None:
+        differing = only_one | (both & _differing_rows(before.rows, after.rows))
+        return np.flatnonzero(differing).tolist()
+    counts_before = np.diff(before.ends, prepend=0)
+    counts_after = np.diff(after.ends, prepend=0)
+    same_count = counts_before == counts_after
+    comparable = both & same_count
+    rows_before = before.rows
+    rows_after = after.rows
+    if not comparable.all():
+        rows_before = rows_before[np.repeat(comparable, counts_before)]
+        rows_after = rows_after[np.repeat(comparable, counts_after)]
+    counts = np.where(comparable, counts_before, 0)
+    differing = only_one | (both & ~same_count)
+    nonempty = np.flatnonzero(counts)
+    if nonempty.size:
+        starts = (np.cumsum(counts) - counts)[nonempty]
+        differing_rows = _differing_rows(rows_before, rows_after)
+        differing[nonempty] = np.logical_or.reduceat(differing_rows, starts)
+    return np.flatnonzero(differing).tolist()
 
 
 def _differing_rows(x: Array, y: Array) -> Array:
@@ -258,14 +255,6 @@ def _row_bytes(values: Array, rows: int) -> Array:
     return raw
 
 
-def _value(column: _Column, i: int) -> Array | None:
-    """Return the value of a sample in a column; None if it lacks the field."""
-    present, rows, ends = column
-    if not present[i]:
-        return None
-    return np.asarray(rows[i]) if ends is None else rows[ends[i - 1] if i else 0 : ends[i]]
-
-
 def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueChange | None:
     """Return the difference of two values of a field; None if their bytes are equal.
 
@@ -273,12 +262,10 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
         x, y: before and after, of one dtype; None for a missing value.
         number: whether to compute numeric differences.
     """
+    if x is None and y is None:
+        return None
     if x is None or y is None:
-        return (
-            None
-            if x is y
-            else ValueChange(None if x is None else x.shape, None if y is None else y.shape)
-        )
+        return ValueChange(None if x is None else x.shape, None if y is None else y.shape)
     if x.shape != y.shape:
         return ValueChange(x.shape, y.shape)
     if not x.size:
@@ -286,11 +273,12 @@ def compare_values(x: Array | None, y: Array | None, *, number: bool) -> ValueCh
     differing = (_row_bytes(x, x.size) != _row_bytes(y, y.size)).any(axis=1)
     if not differing.any():
         return None
-    position = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), x.shape))
-    largest, relative = None, None
+    first = tuple(int(i) for i in np.unravel_index(int(differing.argmax()), x.shape))
+    largest = None
+    relative = None
     if number and x.dtype.kind in "iufc":
         largest, relative = _largest_difference(x.reshape(-1)[differing], y.reshape(-1)[differing])
-    return ValueChange(x.shape, y.shape, int(differing.sum()), largest, relative, position)
+    return ValueChange(x.shape, y.shape, int(differing.sum()), largest, relative, first)
 
 
 def _largest_difference(x: Array, y: Array) -> tuple[float | None, float | None]:

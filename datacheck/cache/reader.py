@@ -117,14 +117,11 @@ class Cache:
         io: Io = "auto",
         shards: ShardCache | None = None,
     ) -> None:
-        for name, value, choices in (
-            ("verify", verify, get_args(Verify)),
-            ("io", io, get_args(Io)),
-        ):
-            if value not in choices:
-                msg = f"{name}={value!r} is not one of {', '.join(choices)}"
-                raise UsageError(msg)
-        self.verify, self.io, self._shards = verify, io, shards
+        _check_choice("verify", verify, get_args(Verify))
+        _check_choice("io", io, get_args(Io))
+        self.verify = verify
+        self.io = io
+        self._shards = shards
         store = open_store(path)
         self.path: Path | str = store.folder or store.where
         local = store.folder is not None and is_local(store.folder)
@@ -553,7 +550,7 @@ class Cache:
         values = array.output_array(out, (total,))
         run_starts = runs(start, length, array.grid.shard)
         run_lengths = np.add.reduceat(length, run_starts) if run_starts.size else length
-        array.spans(start[run_starts], run_lengths, values, offsets[run_starts])
+        array.copy_spans(start[run_starts], run_lengths, values, offsets[run_starts])
         return values, length
 
     def _check_json(self, field: str, values: Array, lengths: Array) -> None:
@@ -625,6 +622,12 @@ def _json(text: memoryview) -> Any:
     return value
 
 
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        msg = f"{name}={value!r} is not one of {', '.join(choices)}"
+        raise UsageError(msg)
+
+
 BLOCK_BYTES = 64 << 20
 _VALUE_BYTES = 128  # overhead of the array object of one value
 
@@ -660,29 +663,60 @@ def blocks(sizes: Array, most: int = BLOCK_BYTES, *, fields: int = 0) -> Iterato
 
 def column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
     """Return a field of samples; None for samples that lack it or were not made."""
-    has, rows, ends = whole_column(cache, name, numbers)
-    values = list(rows) if ends is None else np.split(rows, ends[:-1]) if len(ends) else []
-    return [
-        np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)
-    ]
+    return whole_column(cache, name, numbers).values()
 
 
-def whole_column(cache: Cache, name: str, numbers: Array) -> tuple[Array, Array, Array | None]:
-    """Return which samples have a field, its values stacked, and where each sample's rows end.
-
-    The ends are None for a fixed field.
+@dataclass(frozen=True, eq=False)
+class WholeColumn:
+    """A field of several samples.
 
     Shapes:
-        returns: bool (samples); (samples, *item), or (rows of all samples, *item); int64 (samples)
+        present: bool (samples)
+        rows: (samples, *item); of a ragged field (rows of all samples, *item)
+        ends: int64 (samples)
+
+    Args:
+        present: which samples have the field.
+        rows: the values, stacked or concatenated.
+        ends: where the rows of each sample end; None for a fixed field.
     """
-    has = cache.made[numbers]
-    present = cache.present(name, numbers)
-    if present is not None:
-        has &= present
+
+    present: Array
+    rows: Array
+    ends: Array | None
+
+    def value(self, i: int) -> Array | None:
+        """Return the value of a sample; None if it lacks the field."""
+        if not self.present[i]:
+            return None
+        if self.ends is None:
+            return np.asarray(self.rows[i])
+        start = self.ends[i - 1] if i else 0
+        return self.rows[start : self.ends[i]]
+
+    def values(self) -> list[Array | None]:
+        """Return the values of all samples; None for samples that lack the field."""
+        values: list[Array] = []
+        if self.ends is None:
+            values = list(self.rows)
+        elif len(self.ends):
+            values = np.split(self.rows, self.ends[:-1])
+        return [
+            np.asarray(value) if is_present else None
+            for value, is_present in zip(values, self.present.tolist(), strict=True)
+        ]
+
+
+def whole_column(cache: Cache, name: str, numbers: Array) -> WholeColumn:
+    """Return a field of samples; samples that were not made lack it."""
+    present = cache.made[numbers]
+    optional_present = cache.present(name, numbers)
+    if optional_present is not None:
+        present &= optional_present
     if cache.fields[name].dim is None:
-        return has, cache.gather(name, numbers), None
+        return WholeColumn(present, cache.gather(name, numbers), None)
     rows, lengths = cache.gather_ragged(name, numbers)
-    return has, rows, np.cumsum(lengths)
+    return WholeColumn(present, rows, np.cumsum(lengths))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Sample numbers and runs of rows, and reading of uncompressed rows: mapped, read, in memory."""
+"""Readers of uncompressed rows: mapped, by positioned reads, in memory; and arithmetic on rows.
+
+A `RowReader` copies rows of one array. The functions above it turn the numbers of samples into runs
+of rows, and runs of rows into inner chunks.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +79,19 @@ def _between(lengths: Array) -> Iterator[tuple[int, int]]:
     return zip([0, *ends], ends, strict=False)
 
 
+def chunk_counts(starts: Array, lengths: Array, chunk: int) -> Array:
+    """Return in how many inner chunks rows [starts[i], starts[i] + lengths[i]) lie."""
+    counts: Array = (starts + lengths - 1) // chunk - starts // chunk + 1
+    return np.where(lengths > 0, counts, 0)
+
+
 def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
     """Return the inner chunks of rows [starts[i], starts[i] + lengths[i]), maybe with repeats."""
-    first = starts // chunk
-    last = (starts + lengths - 1) // chunk
-    counts = np.where(lengths > 0, last - first + 1, 0)
+    counts = chunk_counts(starts, lengths, chunk)
+    first_of_span = np.repeat(starts // chunk, counts)
+    # 0, 1, 2, ... from the first chunk of each span on
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    chunks: Array = np.repeat(first, counts) + offsets
+    chunks: Array = first_of_span + offsets
     return chunks
 
 
@@ -124,32 +134,35 @@ class MappedRows:
     def __init__(
         self, grid: Grid, store: FolderStore, files: Sequence[str], used: Sequence[int]
     ) -> None:
-        self._grid = grid
-        size = grid.shard * grid.row_bytes
-        stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        span = AddressRange(max(1, stride * len(files)))
-        for g, path in enumerate(files):
-            length = used[g] * grid.chunk_bytes
+        shard_bytes = grid.shard * grid.row_bytes
+        stride = -(-shard_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        addresses = AddressRange(max(1, stride * len(files)))
+        for shard, path in enumerate(files):
+            length = used[shard] * grid.chunk_bytes
             if length:
                 file = store.descriptor(path)
                 # Access to a map beyond the end of its file kills the process (SIGBUS).
                 if os.fstat(file.number).st_size < length:
                     raise corrupt(store.where, path, "ends too early")
-                span.place(g * stride, length, file.number)
+                addresses.place(shard * stride, length, file.number)
+        self._grid = grid
+        self._chunks_per_shard = grid.chunks_per_shard
+        self._chunk_bytes = grid.chunk_bytes
+        self._stride = stride
+        self._addresses = addresses
+        self._bytes = np.asarray(addresses)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
-        self._span, self._bytes = span, np.asarray(span)
-        self._stride, self._chunks, self._chunk_bytes = (
-            stride,
-            grid.chunks_per_shard,
-            grid.chunk_bytes,
-        )
-        shape = (len(files), grid.shard, *grid.item)
-        item = np.empty(grid.item, dtype).strides
+        item_strides = np.empty(grid.item, dtype).strides
         self._shards: Array = np.ndarray(
-            shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item)
+            (len(files), grid.shard, *grid.item),
+            dtype,
+            self._bytes,
+            strides=(stride, grid.row_bytes, *item_strides),
         )
-        flat = (len(files) * grid.shard, *grid.item)
-        self._rows: Array | None = np.ndarray(flat, dtype, self._bytes) if stride == size else None
+        # The whole array, where no shard is followed by a gap.
+        self._rows: Array | None = None
+        if stride == shard_bytes:
+            self._rows = np.ndarray((len(files) * grid.shard, *grid.item), dtype, self._bytes)
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""
@@ -161,23 +174,23 @@ class MappedRows:
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `RowReader`."""
-        g, row = divmod(start, self._grid.shard)
-        out[...] = self._shards[g, row : row + stop - start]
+        shard, row = divmod(start, self._grid.shard)
+        out[...] = self._shards[shard, row : row + stop - start]
 
     def forget(self) -> None:
         """Release the pages that were read, so that they do not count as this process's memory."""
-        self._span.forget()
+        self._addresses.forget()
 
     def view(self, start: int, stop: int) -> Array:
         """Return a read-only view of rows [start, stop), which lie in one shard."""
-        g, row = divmod(start, self._grid.shard)
-        rows: Array = self._shards[g, row : row + stop - start]
+        shard, row = divmod(start, self._grid.shard)
+        rows: Array = self._shards[shard, row : row + stop - start]
         return rows
 
     def chunk(self, number: int) -> Any:
         """See `RowReader`."""
-        g, j = divmod(number, self._chunks)
-        start = g * self._stride + j * self._chunk_bytes
+        shard, chunk = divmod(number, self._chunks_per_shard)
+        start = shard * self._stride + chunk * self._chunk_bytes
         return self._bytes[start : start + self._chunk_bytes]
 
     def will_need(self, chunks: Array) -> None:
@@ -185,16 +198,19 @@ class MappedRows:
 
         The chunks are given in ascending order.
         """
-        if chunks.size:
-            g, j = np.divmod(chunks, self._chunks)
-            size = self._grid.chunk_bytes
-            starts = g * self._stride + j * self._grid.chunk_bytes
-            # Adjacent chunks are one range.
-            run_starts = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
-            ends = starts[np.append(run_starts[1:], len(starts)) - 1] + size
-            for start, end in zip(starts[run_starts].tolist(), ends.tolist(), strict=True):
-                for offset in range(start, end, _AHEAD):
-                    self._span.will_need(offset, min(_AHEAD, end - offset))
+        if not chunks.size:
+            return
+        shards, chunks_in_shard = np.divmod(chunks, self._chunks_per_shard)
+        size = self._chunk_bytes
+        starts = shards * self._stride + chunks_in_shard * size
+        # Adjacent chunks are one range; the first chunk begins one.
+        first_of_range = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)
+        last_of_range = np.append(first_of_range[1:], len(starts)) - 1
+        range_starts = starts[first_of_range].tolist()
+        range_ends = (starts[last_of_range] + size).tolist()
+        for start, end in zip(range_starts, range_ends, strict=True):
+            for offset in range(start, end, _AHEAD):
+                self._addresses.will_need(offset, min(_AHEAD, end - offset))
 
 
 class ReadRows:
@@ -207,10 +223,12 @@ class ReadRows:
     """
 
     def __init__(self, grid: Grid, store: Store, files: Sequence[str]) -> None:
-        self._grid, self._store, self._files = grid, store, files
+        self._grid = grid
+        self._store = store
+        self._files = files
 
-    def _read(self, g: int, offset: int, view: memoryview) -> None:
-        self._store.read_into(self._files[g], offset, view)
+    def _read(self, shard: int, offset: int, view: memoryview) -> None:
+        self._store.read_into(self._files[shard], offset, view)
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""
@@ -224,21 +242,24 @@ class ReadRows:
         rows = indices[order]
         breaks = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
         firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(rows)), bool), breaks]))
-        for i, count in zip(firsts.tolist(), np.diff([*firsts, len(rows)]).tolist(), strict=True):
-            (g, row), target = divmod(int(rows[i]), shard), int(order[i])
-            self._read(g, row * size, raw[target * size : (target + count) * size])
+        counts = np.diff([*firsts, len(rows)])
+        # Rows that follow each other in the file and in `out` are read at once.
+        for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
+            number, row = divmod(int(rows[first]), shard)
+            target = int(order[first])
+            self._read(number, row * size, raw[target * size : (target + count) * size])
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `RowReader`."""
-        g, row = divmod(start, self._grid.shard)
+        shard, row = divmod(start, self._grid.shard)
         if stop > start:
-            self._read(g, row * self._grid.row_bytes, memoryview(out.data).cast("B"))
+            self._read(shard, row * self._grid.row_bytes, memoryview(out.data).cast("B"))
 
     def chunk(self, number: int) -> Any:
         """See `RowReader`."""
-        g, j = divmod(number, self._grid.chunks_per_shard)
+        shard, chunk = divmod(number, self._grid.chunks_per_shard)
         raw = empty([self._grid.chunk_bytes], np.uint8)
-        self._read(g, j * self._grid.chunk_bytes, raw.data)
+        self._read(shard, chunk * self._grid.chunk_bytes, raw.data)
         return raw
 
 
@@ -251,11 +272,11 @@ class MemoryRows:
     """
 
     def __init__(self, grid: Grid, raw: bytes) -> None:
-        self._grid, self._raw = grid, np.frombuffer(raw, np.uint8)
+        self._grid = grid
+        self._raw = np.frombuffer(raw, np.uint8)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
-        self._rows: Array = (
-            self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
-        )
+        nbytes = prod(grid.shape) * dtype.itemsize
+        self._rows: Array = self._raw[:nbytes].view(dtype).reshape(grid.shape)
 
     def take(self, indices: Array, out: Array) -> None:
         """See `RowReader`."""

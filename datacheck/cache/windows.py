@@ -65,8 +65,29 @@ class Windows:
 
     def __post_init__(self) -> None:
         self._take_whole_numbers()
-        length = 1 if self.length is None else self.length
-        if length < 1 or self.stride < 1:
+        self._check_lengths()
+        dim: Any = self.dim
+        if not isinstance(dim, str) or any("\ud800" <= letter <= "\udfff" for letter in dim):
+            msg = f"windows: dim: {dim!r} is no name of a dimension"
+            raise UsageError(msg)
+        if self.pad is None:
+            has_deltas = bool(self.delta_indices or self.delta_timestamps)
+            object.__setattr__(self, "pad", "edge" if has_deltas else "none")
+        _check_choice("pad", self.pad, get_args(Pad))
+        _check_choice("short", self.short, get_args(Short))
+        delta_steps = [abs(step) for steps in self.deltas.values() for step in steps]
+        if max(self.length or 1, self.stride, self.history, *delta_steps) > _FARTHEST:
+            msg = f"windows: no step is more than {_FARTHEST:,} steps away"
+            raise UsageError(msg)
+
+    def _take_whole_numbers(self) -> None:
+        if self.length is not None:
+            object.__setattr__(self, "length", _check_whole("length", self.length))
+        object.__setattr__(self, "stride", _check_whole("stride", self.stride))
+        object.__setattr__(self, "history", _check_whole("history", self.history))
+
+    def _check_lengths(self) -> None:
+        if (self.length is not None and self.length < 1) or self.stride < 1:
             msg = f"windows: length {self.length}, stride {self.stride}; both must be 1 or more"
             raise UsageError(msg)
         if self.history < 0 or (self.history and self.length is None):
@@ -75,35 +96,6 @@ class Windows:
                 f"and needs a length"
             )
             raise UsageError(msg)
-        dim: Any = self.dim
-        if not isinstance(dim, str) or any("\ud800" <= letter <= "\udfff" for letter in dim):
-            msg = f"windows: dim: {dim!r} is no name of a dimension"
-            raise UsageError(msg)
-        if self.pad is None:
-            object.__setattr__(
-                self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none"
-            )
-        for name, choices in (("pad", get_args(Pad)), ("short", get_args(Short))):
-            if getattr(self, name) not in [*choices]:
-                msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(choices)}"
-                raise UsageError(msg)
-        if (
-            max(
-                length,
-                self.stride,
-                self.history,
-                *(abs(i) for steps in self.deltas.values() for i in steps),
-            )
-            > _FARTHEST
-        ):
-            msg = f"windows: no step is more than {_FARTHEST:,} steps away"
-            raise UsageError(msg)
-
-    def _take_whole_numbers(self) -> None:
-        for name in ("length", "stride", "history"):
-            value = getattr(self, name)
-            if name != "length" or value is not None:
-                object.__setattr__(self, name, _check_whole(name, value))
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Windows:
@@ -184,16 +176,18 @@ class Windows:
     @cached_property
     def extent(self) -> tuple[int, int]:
         """The farthest steps before and after an item's step, 0 or more each."""
-        all_steps = [step for steps in self.deltas.values() for step in steps]
-        return max(self.history, *(-step for step in all_steps), 0), max(
-            (self.length or 1) - 1, *all_steps, 0
-        )
+        steps = [step for steps in self.deltas.values() for step in steps]
+        before = max(self.history, -min(steps, default=0))
+        after = max((self.length or 1) - 1, max(steps, default=0))
+        return before, after
 
     @property
     def least(self) -> int:
         """The number of steps from which on an episode is not short."""
+        if self.pad != "none":
+            return self.length or 1
         before, after = self.extent
-        return before + 1 + after if self.pad == "none" else self.length or 1
+        return before + 1 + after
 
     def counts(self, lengths: Array) -> Array:
         """Return the number of windows of each episode.
@@ -213,6 +207,12 @@ def _read_only(steps: Array) -> Array:
     """Return the array read-only: every batch receives the same one."""
     steps.flags.writeable = False
     return steps
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        msg = f"windows: {name}: {value!r} is not one of {', '.join(choices)}"
+        raise UsageError(msg)
 
 
 def _check_whole(what: str, value: Any) -> int:
@@ -264,7 +264,9 @@ class WindowIndex:
     def __init__(
         self, windows: Windows, lengths: Array, usable: Array, *, skip: bool = False
     ) -> None:
-        self.windows, self._lengths, self._least = windows, lengths, windows.least
+        self.windows = windows
+        self._lengths = lengths
+        self._least = windows.least
         self._before = windows.extent[0] if windows.pad == "none" else 0
         short = np.flatnonzero((lengths < self._least) & usable)
         if windows.short == "raise" and short.size:
@@ -275,8 +277,10 @@ class WindowIndex:
             )
             raise UsageError(msg)
         counts = windows.counts(lengths)
-        self._ends: Array = np.cumsum(np.where(usable, counts, 0) if skip else counts)
         self.usable = int(counts[usable].sum())
+        if skip:
+            counts = np.where(usable, counts, 0)
+        self._ends: Array = np.cumsum(counts)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -295,7 +299,9 @@ class WindowIndex:
         episodes = np.searchsorted(self._ends, items, side="right")
         starts = np.where(episodes > 0, self._ends[episodes - 1], 0)
         steps = (items - starts) * self.windows.stride + self._before
-        return episodes, np.minimum(steps, self._lengths[episodes] - 1) if self._before else steps
+        if self._before:
+            steps = np.minimum(steps, self._lengths[episodes] - 1)
+        return episodes, steps
 
     def lengths(self, episodes: Array) -> Array:
         """Return the number of steps of episodes, int64 (episodes)."""

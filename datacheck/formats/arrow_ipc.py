@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.arrow_columns import ArrowColumns, ByteCounter
@@ -22,15 +23,14 @@ from datacheck.runtime.beneath import AnyPath, stamp_of
 
 _MAGIC = b"ARROW1"
 _FIRST_FEATHER = b"FEA1"
-_NEXT = b"\xff\xff\xff\xff"
+_CONTINUATION = b"\xff\xff\xff\xff"  # begins each message; Arrow before 0.15 wrote none
 _PADDING = 64  # bytes: Arrow aligns to this many, so fewer zeros at the end are padding
 _HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
+# Kinds of messages.
 _SCHEMA = 1
 _DICTIONARY = 2
 _BATCH = 3
-
-_Block = tuple[int, int, int]  # byte offsets: start of the message, start of its body, end
 
 
 @cache
@@ -41,91 +41,140 @@ def _libraries() -> tuple[Any, Any]:
     return pa, ipc
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class _Place:
+    """Where a message lies: offsets of its start, of its body and of its end [bytes]."""
+
+    start: int
+    body: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message of a stream.
+
+    Args:
+        kind: `_SCHEMA`, `_DICTIONARY`, `_BATCH` or another.
+        rows: of a dictionary or batch; 0 for others.
+        place: where it lies.
+    """
+
+    kind: int
+    rows: int
+    place: _Place
+
+
 class _FlatbufferTable:
-    """A table of FlatBuffers: finds its fields.
+    """A table of FlatBuffers: finds its fields, which are numbered from 0.
+
+    Args:
+        data: the bytes that hold the table.
+        at: the offset of the table.
 
     Raises:
         FormatError: a field lies outside the bytes.
     """
 
     def __init__(self, data: bytes, at: int) -> None:
-        self._data, self._at = data, at
-        self._fields = at - self.number("<i", at)
+        self._data = data
+        self._at = at
+        self._fields = at - self._number("<i", at)
 
-    def number(self, form: str, at: int) -> int:
+    @classmethod
+    def root(cls, data: bytes) -> _FlatbufferTable:
+        return cls(data, int.from_bytes(data[:4], "little"))
+
+    def _number(self, form: str, at: int) -> int:
         if at < 0 or at + struct.calcsize(form) > len(self._data):
             msg = "the description of a message points outside itself"
             raise FormatError(msg)
         return int(struct.unpack_from(form, self._data, at)[0])
 
-    def place(self, field: int) -> int:
+    def offset(self, field: int) -> int:
         """Return the offset of a field, 0 where it is absent."""
         slot = 4 + 2 * field
-        step = (
-            self.number("<H", self._fields + slot) if slot < self.number("<H", self._fields) else 0
-        )
-        return self._at + step if step else 0
+        if slot >= self._number("<H", self._fields):
+            return 0
+        distance = self._number("<H", self._fields + slot)
+        return self._at + distance if distance else 0
 
     def value(self, field: int, form: str) -> int:
-        offset = self.place(field)
-        return self.number(form, offset) if offset else 0
+        """Return a number, 0 where it is absent."""
+        offset = self.offset(field)
+        return self._number(form, offset) if offset else 0
 
     def table(self, field: int) -> _FlatbufferTable:
-        offset = self.place(field)
-        return _FlatbufferTable(self._data, offset + self.number("<I", offset))
+        offset = self.offset(field)
+        return _FlatbufferTable(self._data, offset + self._number("<I", offset))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
         """Yield the pairs of 64-bit integers in a list."""
         for offset in self._structures(field, 16):
-            yield self.number("<q", offset), self.number("<q", offset + 8)
+            yield self._number("<q", offset), self._number("<q", offset + 8)
 
-    def blocks(self, field: int) -> list[_Block]:
-        """Return the offsets of the messages that a footer lists."""
-        return [
-            (
-                begin := self.number("<q", offset),
-                body := begin + self.number("<i", offset + 8),
-                body + self.number("<q", offset + 16),
-            )
-            for offset in self._structures(field, 24)
-        ]
+    def places(self, field: int) -> Iterator[_Place]:
+        """Yield the places of the messages that a footer lists."""
+        for offset in self._structures(field, 24):
+            start = self._number("<q", offset)
+            body = start + self._number("<i", offset + 8)
+            yield _Place(start, body, body + self._number("<q", offset + 16))
 
-    def _structures(self, field: int, size: int) -> Iterable[int]:
-        offset = self.place(field)
-        offset += self.number("<I", offset) if offset else 0
-        return (
-            range(offset + 4, offset + 4 + size * self.number("<I", offset), size) if offset else ()
-        )
+    def _structures(self, field: int, size: int) -> Sequence[int]:
+        """Return the offsets of the structures of `size` bytes in a list."""
+        offset = self.offset(field)
+        if not offset:
+            return ()
+        vector = offset + self._number("<I", offset)
+        first = vector + 4
+        return range(first, first + size * self._number("<I", vector), size)
 
 
-class _Message(NamedTuple):
-    kind: int
-    rows: int
-    body: int
-    end: int
+def _read_messages(data: memoryview, start: int) -> Iterator[_Message]:
+    """Yield the messages of a stream that begins at byte `start`; the first is its schema.
+
+    Raises:
+        FormatError: a message is damaged or cut short, or the stream has no schema, or several.
+    """
+    position = start
+    number = 0
+    while True:
+        message = _read_message(data, position, f"message {number:,}" if number else "the schema")
+        if message is None:
+            break
+        if (message.kind == _SCHEMA) != (number == 0):
+            msg = "not a file of Arrow: it does not begin with a schema, or has several"
+            raise FormatError(msg)
+        yield message
+        position = message.place.end
+        number += 1
+    if not number:
+        msg = "not a file of Arrow: no schema"
+        raise FormatError(msg)
 
 
-def _message(data: Any, position: int, name: str) -> _Message | None:
+def _read_message(data: memoryview, position: int, name: str) -> _Message | None:
     """Return the message at byte `position`, None at the end of the stream.
 
     Raises:
         FormatError: it is cut short, or damaged.
     """
-    word = bytes(data[position : position + 8])
-    start = position + (8 if word[:4] == _NEXT else 4)  # Arrow before 0.15 wrote no mark
-    size = int.from_bytes(word[4:] if word[:4] == _NEXT else word[:4], "little", signed=True)
-    if not word or (size == 0 and len(word) >= start - position):
+    prefix = bytes(data[position : position + 8])
+    has_mark = prefix[:4] == _CONTINUATION
+    size_bytes = prefix[4:] if has_mark else prefix[:4]
+    size = int.from_bytes(size_bytes, "little", signed=True)
+    if not prefix or (size == 0 and len(size_bytes) == 4):
         return None
+    start = position + (8 if has_mark else 4)
     body = start + size
-    if size < 8 or len(word) < 8 or body > len(data):
+    if size < 8 or len(prefix) < 8 or body > len(data):
         msg = (
             f"{name} at byte {position:,}: a description of {size:,} bytes, "
             f"{max(0, len(data) - start):,} are left"
         )
         raise FormatError(msg)
     check_bytes(size, f"{name}: its description", _HEAD_BYTES)
-    head = bytes(data[start:body])
-    root = _FlatbufferTable(head, int.from_bytes(head[:4], "little"))
+    root = _FlatbufferTable.root(bytes(data[start:body]))
     kind = root.value(1, "<B")
     length = root.value(3, "<q")
     if length < 0 or body + length > len(data):
@@ -137,55 +186,67 @@ def _message(data: Any, position: int, name: str) -> _Message | None:
     rows = 0
     if kind in {_DICTIONARY, _BATCH}:
         batch = root.table(2) if kind == _BATCH else root.table(2).table(1)
+        place_name = f"{name} at byte {position:,}"
+        unpacked = _unpacked_bytes(batch, data[body : body + length], place_name)
+        check_expansion(unpacked, len(data), name)
         rows = batch.value(0, "<q")
-        packed = bool(batch.place(3))
-        unpacked_bytes = 0
-        for offset, taken in batch.pairs(2):
-            if offset < 0 or taken < 0 or offset + taken > length:
-                msg = (
-                    f"{name} at byte {position:,}: a buffer of {taken:,} bytes from byte {offset:,}, "
-                    f"of {length:,}"
-                )
-                raise FormatError(msg)
-            unpacked = int.from_bytes(
-                bytes(data[body + offset : body + offset + 8]), "little", signed=True
-            )
-            unpacked_bytes += max(taken, unpacked) if packed and taken >= 8 else taken
-        check_expansion(unpacked_bytes, len(data), name)
         if not 0 <= rows < _MOST_ROWS:
-            msg = f"{name} at byte {position:,} has {rows:,} rows"
+            msg = f"{place_name} has {rows:,} rows"
             raise FormatError(msg)
-    return _Message(kind, rows, body, body + length)
+    return _Message(kind, rows, _Place(position, body, body + length))
 
 
-def _check_footer(data: Any, end: int, blocks: Mapping[int, list[_Block]]) -> None:
+def _unpacked_bytes(batch: _FlatbufferTable, body: memoryview, name: str) -> int:
+    """Return the bytes of the buffers of a batch once they are unpacked.
+
+    Raises:
+        FormatError: a buffer lies outside the body of the message.
+    """
+    is_packed = bool(batch.offset(3))
+    total = 0
+    for offset, stored in batch.pairs(2):
+        if offset < 0 or stored < 0 or offset + stored > len(body):
+            msg = f"{name}: a buffer of {stored:,} bytes from byte {offset:,}, of {len(body):,}"
+            raise FormatError(msg)
+        size = stored
+        if is_packed and stored >= 8:
+            # A packed buffer begins with its unpacked size; -1 stands for one that is not packed.
+            declared = int.from_bytes(bytes(body[offset : offset + 8]), "little", signed=True)
+            size = max(stored, declared)
+        total += size
+    return total
+
+
+def _check_footer(data: memoryview, messages: Sequence[_Message]) -> None:
     """Check the footer against the messages of the file: loaders read by the footer.
 
     Args:
         data: bytes of the file.
-        end: end of its messages.
-        blocks: offsets of the messages of each kind.
+        messages: its messages.
 
     Raises:
         FormatError: the footer names other messages.
     """
-    size = int.from_bytes(bytes(data[-10:-6]), "little", signed=True)
-    if not 8 <= size <= len(data) - 10 - end:
-        msg = f"a footer of {size:,} bytes, {len(data) - 10 - end:,} are left: the file is damaged"
+    stop = len(data) - 10  # the size of the footer and the mark follow it
+    size = int.from_bytes(bytes(data[stop : stop + 4]), "little", signed=True)
+    left = stop - messages[-1].place.end
+    if not 8 <= size <= left:
+        msg = f"a footer of {size:,} bytes, {left:,} are left: the file is damaged"
         raise FormatError(msg)
     check_bytes(size, "the footer", _HEAD_BYTES)
-    foot = bytes(data[len(data) - 10 - size : len(data) - 10])
-    root = _FlatbufferTable(foot, int.from_bytes(foot[:4], "little"))
+    footer = _FlatbufferTable.root(bytes(data[stop - size : stop]))
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
-        named = root.blocks(field)
-        actual = blocks[kind]
-        if len(named) != len(actual):
+        listed = list(footer.places(field))
+        if kind == _DICTIONARY:  # a footer may list them in any order
+            listed.sort()
+        actual = [message.place for message in messages if message.kind == kind]
+        if len(listed) != len(actual):
             msg = (
-                f"its footer names {len(named):,} {what}, {len(actual):,} are there: readers "
+                f"its footer names {len(listed):,} {what}, {len(actual):,} are there: readers "
                 f"differ in what it holds"
             )
             raise FormatError(msg)
-        if (sorted(named) if kind == _DICTIONARY else named) != actual:
+        if listed != actual:
             msg = (
                 f"its footer names other places than those of the {what}: readers differ in what "
                 f"it holds"
@@ -207,7 +268,7 @@ def _check_stream_end(data: Any, end: int) -> None:
     if not word:
         msg = "a stream without an end mark: its writer did not finish, or the file is cut short"
         raise FormatError(msg)
-    mark = 8 if word[:4] == _NEXT else 4  # Arrow before 0.15 wrote four zeros
+    mark = 8 if word[:4] == _CONTINUATION else 4  # Arrow before 0.15 wrote four zeros
     rest = len(data) - end - mark
     if rest >= _PADDING or any(bytes(data[end + mark :][:_PADDING])):
         msg = (
@@ -226,47 +287,24 @@ class _Arrow(ArrowColumns):
         with wrap_errors("damaged Arrow file"):
             mapped = pa.memory_map(os.fspath(path)).read_buffer()
             data = memoryview(mapped)
-            start = 8 if bytes(data[:6]) == _MAGIC else 0
-            if bytes(data[:4]) == _FIRST_FEATHER:
-                msg = "Feather of version 1: write it again, as version 2"
-                raise FormatError(msg)
-            if start and (len(data) < 18 or bytes(data[-6:]) != _MAGIC):
-                msg = (
-                    f"it ends with {bytes(data[-6:])!r}, not with {_MAGIC!r}: the file is cut "
-                    f"short, or not finished"
-                )
-                raise FormatError(msg)
-            groups = list[int]()
-            position = start
-            number = 0
-            blocks: dict[int, list[_Block]] = {_DICTIONARY: [], _BATCH: []}
-            while (
-                message := _message(
-                    data, position, f"message {number:,}" if number else "the schema"
-                )
-            ) is not None:
-                if (message.kind == _SCHEMA) != (number == 0):
-                    msg = "not a file of Arrow: it does not begin with a schema, or has several"
-                    raise FormatError(msg)
-                groups += [message.rows] * (message.kind == _BATCH)
-                blocks.setdefault(message.kind, []).append((position, message.body, message.end))
-                position, number = message.end, number + 1
-            if not number:
-                msg = "not a file of Arrow: no schema"
-                raise FormatError(msg)
-            self._stream = mapped.slice(start, position - start)
+            start = _stream_start(data)
+            messages = list(_read_messages(data, start))
+            stop = messages[-1].place.end
+            self._stream = mapped.slice(start, stop - start)
             if not start:
-                _check_stream_end(data, position)
+                _check_stream_end(data, stop)
             schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
             if start:
-                _check_footer(data, position, blocks)
+                _check_footer(data, messages)
                 if self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
                     msg = (
                         "its footer declares other columns than its first message: readers "
                         "differ in what it holds"
                     )
                     raise FormatError(msg)
-            super().__init__(pa, schema, groups, status.st_size, (status.st_dev, *stamp_of(status)))
+            group_rows = [message.rows for message in messages if message.kind == _BATCH]
+            stamp = (status.st_dev, *stamp_of(status))
+            super().__init__(pa, schema, group_rows, status.st_size, stamp)
 
     def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
         wanted = sorted(groups)
@@ -280,6 +318,24 @@ class _Arrow(ArrowColumns):
                 column.validate(full=True)  # without it, Arrow trusts the list offsets of the file
                 check_expansion(counted.add(column), self._nbytes, name)
                 yield column
+
+
+def _stream_start(data: memoryview) -> int:
+    """Return where the stream of messages begins: in a file behind its mark, else at byte 0.
+
+    Raises:
+        FormatError: a file without its mark at the end, or of Feather version 1.
+    """
+    if bytes(data[:4]) == _FIRST_FEATHER:
+        msg = "Feather of version 1: write it again, as version 2"
+        raise FormatError(msg)
+    if bytes(data[:6]) != _MAGIC:
+        return 0
+    end = bytes(data[-6:])
+    if len(data) < 18 or end != _MAGIC:
+        msg = f"it ends with {end!r}, not with {_MAGIC!r}: the file is cut short, or not finished"
+        raise FormatError(msg)
+    return 8
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

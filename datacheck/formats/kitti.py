@@ -24,7 +24,10 @@ class _RawFile(Container):
     def __init__(
         self, path: AnyPath, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> None:
-        self._path, self._name, self._dtype, self._shape = path, name, dtype, shape
+        self._path = path
+        self._name = name
+        self._dtype = dtype
+        self._shape = shape
 
     def names(self) -> list[str]:
         return [self._name]
@@ -82,17 +85,17 @@ def _are_columns(words: Array, count: int) -> bool:
     rows = rows[np.isfinite(rows).all(axis=1)]
     if len(rows) < _ROWS:
         return False
-    xyz = np.abs(rows[:, :3]).max(axis=0)
-    more = rows[:, 3:]
-    shares = more.max(axis=0) <= 1
-    are_bytes = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
-    are_coordinates = (
-        bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT
-    )  # else all columns look alike
+    xyz = rows[:, :3]
+    others = rows[:, 3:]
+    farthest = np.abs(xyz).max()
+    are_shares = others.max(axis=0) <= 1
+    are_bytes = (others.max(axis=0) <= 255) & (others == np.floor(others)).all(axis=0)
+    # Otherwise all columns look alike.
+    are_coordinates = (xyz < 0).any() or farthest > _UNIT
     return bool(
-        xyz.max() <= _FARTHEST
-        and (more >= 0).all()
-        and (shares | are_bytes).all()
+        farthest <= _FARTHEST
+        and (others >= 0).all()
+        and (are_shares | are_bytes).all()
         and are_coordinates
     )
 
@@ -104,31 +107,36 @@ def _sniffed(path: AnyPath, size: int) -> Container | None:
         raw = _RawFile(path, "bytes", np.dtype(np.uint8), (size,))
         raw.untyped = True
         return raw
-    count = next((n for n in (4, 5, 6) if size % (4 * n) == 0 and _are_columns(words, n)), 0)
-    return (
-        _RawFile(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
-    )
+    for columns in (4, 5, 6):
+        row_bytes = 4 * columns
+        if size % row_bytes == 0 and _are_columns(words, columns):
+            return _RawFile(path, "points", np.dtype("<f4"), (size // row_bytes, columns))
+    return None
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:
     size = path.stat().st_size
-    lowered = path.name.lower()
-    label = lowered.endswith(".label")
-    named = bool(hint.dtype or hint.item)
-    if not named and not label and not lowered.endswith(".pcd.bin"):
+    name = path.name.lower()
+    is_label = name.endswith(".label")
+    is_nuscenes = name.endswith(".pcd.bin")
+    is_declared = bool(hint.dtype or hint.item)
+    if not is_declared and not is_label and not is_nuscenes:
         container = _sniffed(path, size)
         if container is not None:
             return container
-    dtype = plain_type(np.dtype(hint.dtype or ("uint32" if label else "float32")))
+    dtype = plain_type(np.dtype(hint.dtype or ("uint32" if is_label else "float32")))
     item = hint.item
-    if not hint.dtype and not item and not label:
-        item = (5,) if lowered.endswith(".pcd.bin") else (4,) if size % 16 == 0 else ()
-    row = math.prod(item) * dtype.itemsize
-    if row == 0 or size % row:
+    if not is_declared and is_nuscenes:
+        item = (5,)
+    elif not is_declared and not is_label and size % 16 == 0:
+        item = (4,)
+    row_bytes = math.prod(item) * dtype.itemsize
+    if row_bytes == 0 or size % row_bytes:
         row_text = f"rows of {list(item)} " if item else ""
-        msg = f"{size:,} bytes are no whole number of {row_text}{dtype}, {row} bytes each"
+        msg = f"{size:,} bytes are no whole number of {row_text}{dtype}, {row_bytes} bytes each"
         raise FormatError(msg)
-    return _RawFile(path, "labels" if label else "points", dtype, (size // row, *item))
+    shape = (size // row_bytes, *item)
+    return _RawFile(path, "labels" if is_label else "points", dtype, shape)
 
 
 KITTI = Format("kitti", (".pcd.bin", ".label", ".bin"), _open)

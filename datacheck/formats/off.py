@@ -19,41 +19,48 @@ def _open(path: AnyPath, hint: Hint) -> Values:
         msg = f"not an OFF file: it starts with {body[:8]!r}"
         raise FormatError(msg)
     lines = [line for line in body.partition(b"OFF")[2].split(b"\n") if line.strip()]
+    vertices, faces = _counts(lines)
+    rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
+    return Values({"points": _points(rows[:vertices]), "faces": _faces(rows[vertices:], vertices)})
+
+
+def _counts(lines: list[bytes]) -> tuple[int, int]:
+    """Return the numbers of vertices and faces, from the first line."""
     counts = numbers(lines[0]) if lines else np.empty(0)
-    if (
-        len(counts) not in {2, 3}
-        or not _whole_numbers(counts)
-        or counts[0] + counts[1] > len(lines) - 1
-    ):
+    are_counts = len(counts) in {2, 3} and _whole_numbers(counts)
+    if not are_counts or counts[0] + counts[1] > len(lines) - 1:
         msg = (
             f"the OFF header counts {counts[:2].tolist()} vertices and faces; "
             f"{max(len(lines) - 1, 0)} lines follow"
         )
         raise FormatError(msg)
-    vertices = int(counts[0])
-    faces = int(counts[1])
-    rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
-    if any(len(row) < 3 for row in rows[:vertices]):
+    return int(counts[0]), int(counts[1])
+
+
+def _points(rows: list[list[bytes]]) -> Array:
+    if any(len(row) < 3 for row in rows):
         msg = "a vertex line has fewer than three numbers"
         raise FormatError(msg)
-    points = numbers(b" ".join(token for row in rows[:vertices] for token in row[:3])).reshape(
-        vertices, 3
-    )
-    sizes = numbers(b" ".join(row[0] for row in rows[vertices:]))
-    sides = sizes.astype(np.int64) if _whole_numbers(sizes) else np.full(faces, -1)
-    if any(not 0 <= n < len(row) for n, row in zip(sides, rows[vertices:], strict=True)):
+    coordinates = b" ".join(token for row in rows for token in row[:3])
+    return numbers(coordinates).reshape(len(rows), 3)
+
+
+def _faces(rows: list[list[bytes]], vertices: int) -> Array:
+    """Return the triangles; a line has its number of corners, then their vertices."""
+    sizes = numbers(b" ".join(row[0] for row in rows))
+    sides = sizes.astype(np.int64) if _whole_numbers(sizes) else np.full(len(rows), -1)
+    faces = list(zip(sides, rows, strict=True))
+    if any(not 0 <= count < len(row) for count, row in faces):
         msg = "a face line has fewer corners than it says"
         raise FormatError(msg)
-    corners = numbers(
-        b" ".join(t for n, row in zip(sides, rows[vertices:], strict=True) for t in row[1 : 1 + n])
-    )
-    if not (_whole_numbers(corners) and (corners < vertices).all()):
+    corners = numbers(b" ".join(token for count, row in faces for token in row[1 : 1 + count]))
+    if not _whole_numbers(corners) or not (corners < vertices).all():
         msg = (
             f"a face refers to a vertex that does not exist; the file has {vertices:,}, counted "
             f"from 0"
         )
         raise FormatError(msg)
-    return Values({"points": points, "faces": triangles(sides, corners.astype(np.int64))})
+    return triangles(sides, corners.astype(np.int64))
 
 
 def _whole_numbers(values: Array) -> bool:

@@ -16,30 +16,24 @@ import operator
 import pickle
 import pickletools
 import re
-import zlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import (
     DEPTH,
     FIELDS,
     FLOOR_BYTES,
-    RATIO,
     TEXT_BYTES,
-    Values,
     check_bytes,
-    check_expansion,
     check_keys,
     expand,
     wrap_errors,
 )
 from datacheck.formats.parsed import from_json, from_python
-from datacheck.model.sample import Array, Container
-from datacheck.runtime.beneath import AnyPath
+from datacheck.model.sample import Array
 from datacheck.workers import budget
 
 _NDARRAY = "ndarray"  # stands for the name numpy.ndarray: a mark that cannot be called
@@ -57,13 +51,17 @@ class _Dtype:
         if len(flags) > len(_PLAIN_FLAGS) or any(map(operator.ne, flags, _PLAIN_FLAGS)):
             msg = f"a pickled dtype with the flags {str(flags)[:40]}, which NumPy does not write"
             raise FormatError(msg)
-        self.built = self.used = False
+        self.built = False
+        self.used = False
         if not isinstance(name, str) or name[:1] not in tuple("biufcSUVOMm?"):
             msg = f"pickled dtype {str(name)[:40]!r} is not read"
             raise FormatError(msg)
-        self.value: np.dtype[Any] = np.dtype(
-            "O" if name[0] == "O" else "i8" if name[0] in "Mm" else name
-        )
+        kind = name[0]
+        if kind == "O":
+            name = "O"
+        elif kind in "Mm":  # dates and durations as their counts
+            name = "i8"
+        self.value: np.dtype[Any] = np.dtype(name)
 
     def __setstate__(self, state: Any) -> None:
         if self.built or self.used:  # NumPy would then swap the bytes of existing arrays
@@ -72,13 +70,11 @@ class _Dtype:
         self.built = True
         _, order, _, names, members, size = state[:6]
         if names:
-            parts = {str(n): (members[n][0].value, int(members[n][1])) for n in names}
-            formats = [p[0] for p in parts.values()]
-            offsets = [p[1] for p in parts.values()]
+            named = {str(name): members[name] for name in names}
             spec = {
-                "names": list(parts),
-                "formats": formats,
-                "offsets": offsets,
+                "names": list(named),
+                "formats": [member[0].value for member in named.values()],
+                "offsets": [int(member[1]) for member in named.values()],
                 "itemsize": int(size),
             }
             self.value = np.dtype(spec)  # type: ignore[call-overload]
@@ -98,7 +94,10 @@ class _ArrayRecord:
     def __new__(cls) -> Self:
         # Pickles create the records of joblib without calling __init__.
         record = super().__new__(cls)
-        record.axes, record.built, record.value, record.objects = 0, False, np.empty(0), None
+        record.axes = 0
+        record.built = False
+        record.value = np.empty(0)
+        record.objects = None
         return record
 
     def __setstate__(self, state: Any) -> None:
@@ -182,37 +181,39 @@ class _JoblibRecord(_ArrayRecord):
             raise FormatError(msg)
         dtype.used = True
         if dtype.value.hasobject:
-            # The same choice as in `load`.
-            kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler
-            # A pickle within the pickle, as joblib writes it.
-            found = kind(self.stream, encoding="latin1").load()
-            self.axes, self.objects = (
-                (found.axes, found.objects) if isinstance(found, _ArrayRecord) else (0, None)
-            )
-            if self.objects is None:
-                msg = "an array of objects that joblib did not write"
-                raise FormatError(msg)
-            return
-        if state.get("numpy_array_alignment_bytes") is not None:
-            self.stream.seek(int.from_bytes(self.stream.read(1), "little"), io.SEEK_CUR)
-        count = math.prod(sizes)
-        offset = self.stream.tell()
-        nbytes = count * dtype.value.itemsize
-        if dtype.value.itemsize == 0 or offset + nbytes > len(self.data):
-            found = max(0, len(self.data) - offset)
-            msg = (
-                f"an array of shape {sizes} and type {dtype.value} needs {nbytes:,} bytes, "
-                f"{found:,} follow"
-            )
+            self._read_objects()
+        else:
+            self._read_numbers(state, sizes, dtype.value)
+
+    def _read_objects(self) -> None:
+        """Read a pickle within the pickle, as joblib writes it."""
+        # The same choice as in `load`.
+        kind: Any = _Unpickler if budget.BY_SIZE else _PlainUnpickler
+        found = kind(self.stream, encoding="latin1").load()
+        if not isinstance(found, _ArrayRecord) or found.objects is None:
+            msg = "an array of objects that joblib did not write"
             raise FormatError(msg)
-        flat = (
-            np.frombuffer(self.data, dtype.value, count, offset)
-            if count
-            else np.empty(0, dtype.value)
-        )
-        self.value = (
-            flat.reshape(sizes[::-1]).T if state.get("order") == "F" else flat.reshape(sizes)
-        )
+        self.axes = found.axes
+        self.objects = found.objects
+
+    def _read_numbers(
+        self, state: Mapping[str, Any], sizes: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        if state.get("numpy_array_alignment_bytes") is not None:
+            padding = int.from_bytes(self.stream.read(1), "little")
+            self.stream.seek(padding, io.SEEK_CUR)
+        count = math.prod(sizes)
+        nbytes = count * dtype.itemsize
+        offset = self.stream.tell()
+        if dtype.itemsize == 0 or offset + nbytes > len(self.data):
+            left = max(0, len(self.data) - offset)
+            msg = f"an array of shape {sizes} and type {dtype} needs {nbytes:,} bytes, {left:,} follow"
+            raise FormatError(msg)
+        flat = np.empty(0, dtype)
+        if count:  # np.frombuffer refuses an empty buffer
+            flat = np.frombuffer(self.data, dtype, count, offset)
+        is_fortran = state.get("order") == "F"
+        self.value = flat.reshape(sizes[::-1]).T if is_fortran else flat.reshape(sizes)
         self.stream.seek(nbytes, io.SEEK_CUR)
 
 
@@ -322,7 +323,8 @@ def call(function: Callable[..., Any]) -> Any:
 def record_of(array: Array) -> Any:
     """Wrap an array that an `ExtraGlobals.names` function returns; no pickle can change it."""
     record = _ArrayRecord()
-    record.built, record.value = True, array
+    record.built = True
+    record.value = array
     return record
 
 
@@ -352,10 +354,8 @@ def load(stream: io.BytesIO, outside: ExtraGlobals | None = None) -> Any:
             )
             unpickler.allowed = {**_ALLOWED, ("joblib.numpy_pickle", _JOBLIB.decode()): own}
         if outside is not None:
-            unpickler.allowed, unpickler.stored = (
-                {**unpickler.allowed, **outside.names},
-                outside.stored,
-            )
+            unpickler.allowed = {**unpickler.allowed, **outside.names}
+            unpickler.stored = outside.stored
         return unpickler.load()
 
 
@@ -410,15 +410,14 @@ def values_of(root: Any, nbytes: int, sole: str = "", prefix: str = "") -> dict[
     elif _are_groups(root):
         _flatten(prefix, _numbered(root), values)
     else:
-        kind = (
-            "array"
-            if isinstance(root, np.ndarray)
-            else "records"
-            if isinstance(root, list)
-            else "value"
-        )
-        _add(sole or kind, root, values)
+        _add(sole or _sole_name(root), root, values)
     return values
+
+
+def _sole_name(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return "array"
+    return "records" if isinstance(value, list) else "value"
 
 
 def unpickle_whole(data: bytes) -> Any:
@@ -474,7 +473,8 @@ class _ExpansionBudget:
     """
 
     def __init__(self, nodes: int, nbytes: int) -> None:
-        self.nodes, self.nbytes = nodes, nbytes
+        self.nodes = nodes
+        self.nbytes = nbytes
 
     def pay(self, nodes: int, nbytes: int) -> None:
         self.nodes -= nodes
@@ -514,13 +514,11 @@ def _unwrapped(item: Any, budget: _ExpansionBudget, depth: int) -> Any:
     if depth == 0:
         msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
-    nbytes = (
-        len(item)
-        if isinstance(item, str | bytes | bytearray)
-        else item.nbytes
-        if isinstance(item, np.ndarray)
-        else 0
-    )
+    nbytes = 0
+    if isinstance(item, str | bytes | bytearray):
+        nbytes = len(item)
+    elif isinstance(item, np.ndarray):
+        nbytes = item.nbytes
     budget.pay(1, nbytes)
     if type(item) in {str, int, float, bool, type(None)}:
         return item
@@ -605,184 +603,3 @@ def _add(name: str, item: Any, values: dict[str, Any]) -> None:
         values.update(expand(name, value))
     elif value is not None:
         values[name] = value
-
-
-class _PickleTemplate(Container):
-    """A pickle whose values are cut out of its bytes, at places known from another pickle.
-
-    Args:
-        fixed: [start, stop) of the bytes between the data of arrays.
-        spans: start of an array's data, by name.
-        values: values of the pickle that the places were found in.
-    """
-
-    def __init__(
-        self, data: bytes, fixed: list[slice], spans: dict[str, int], values: dict[str, Any]
-    ) -> None:
-        self.data, self.fixed, self.spans, self.values = data, fixed, spans, values
-        self.mark = b"".join([data[part] for part in fixed])
-        self._names = sorted(values)
-
-    def filled(self, data: bytes) -> _PickleTemplate | None:
-        """Return another pickle of this form, None if more than the data of its arrays differs."""
-        if b"".join([data[part] for part in self.fixed]) != self.mark:
-            return None
-        other = object.__new__(_PickleTemplate)
-        other.__dict__.update(self.__dict__)
-        other.data = data
-        return other
-
-    def names(self) -> list[str]:
-        return self._names
-
-    def read(self, name: str) -> Any:
-        value = self.values[name]
-        if name not in self.spans:
-            return value
-        return np.frombuffer(self.data, value.dtype, value.size, self.spans[name]).reshape(
-            value.shape
-        )
-
-    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        return Values(self.values).peek(name)
-
-
-def _make_template(data: bytes, values: dict[str, Any]) -> _PickleTemplate | None:
-    """Return the template of a pickle, None unless it is certain which bytes belong to which array.
-
-    Notes:
-        Proof: with other bytes in these places, the unpickler returns exactly these other arrays
-        and changes nothing else.
-    """
-    spans = {
-        name: offset
-        for name, value in values.items()
-        if (offset := _place(data, value)) is not None
-    }
-    ends = sorted({(offset, offset + values[name].nbytes) for name, offset in spans.items()})
-    if not _are_used_once(data, {offset for offset, _ in ends}):
-        return None
-    edges = [0, *(edge for span in ends for edge in span), len(data)]
-    if (
-        not spans
-        or any(isinstance(v, FormatError) for v in values.values())
-        or edges != sorted(edges)
-    ):
-        return None
-    template = _PickleTemplate(
-        data, [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)], spans, values
-    )
-    other = bytearray(data)
-    for start, stop in ends:
-        other[start:stop] = bytes(byte ^ 0x55 for byte in data[start:stop])
-    filled = template.filled(bytes(other))
-    try:
-        wanted = unpickle(bytes(other))
-    except FormatError:
-        return None
-    if filled is None or wanted.keys() != values.keys():
-        return None
-    return template if all(_equal(filled.read(name), wanted[name]) for name in wanted) else None
-
-
-def _are_used_once(data: bytes, starts: Set[int]) -> bool:
-    """Return whether a pickle never fetches the strings at `starts` again: one may also be a key.
-
-    Notes:
-        `_make_template`'s trial with other bytes cannot prove that: what the strings are equal to
-        shows only in some files.
-    """
-    memo = set[int]()
-    string_indices = set[int]()
-    just_pushed = False
-    with contextlib.suppress(Exception):
-        for code, number, offset in pickletools.genops(data):
-            name = code.name
-            if name in _PUTS:
-                index = len(memo) if number is None else int(number)
-                memo.add(index)
-                string_indices.add(index) if just_pushed else string_indices.discard(index)
-            elif name == "DUP" or (name in _GETS and int(str(number)) in string_indices):
-                return False
-            just_pushed = (
-                name in _STRINGS and offset is not None and bool({offset + 2, offset + 5} & starts)
-            )
-        return True
-    return False
-
-
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}
-_GETS = {"GET", "BINGET", "LONG_BINGET"}
-_STRINGS = {"BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES"}
-
-
-def _place(data: bytes, value: Any) -> int | None:
-    """Return the offset of an array's bytes, if they occur once, as one string, in a pickle."""
-    if not isinstance(value, np.ndarray) or not value.nbytes or not value.flags.c_contiguous:
-        return None
-    raw = value.tobytes()
-    size = len(raw).to_bytes(4, "little")
-    heads = [b"T" + size, b"B" + size] + (
-        [b"U" + size[:1], b"C" + size[:1]] if len(raw) < 256 else []
-    )
-    matches = [(data.find(head + raw), len(head)) for head in heads]
-    places = [offset + length for offset, length in matches if offset >= 0]
-    return places[0] if len(places) == 1 and data.count(raw) == 1 else None
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
-        return type(one) is type(other) and bool(one == other)
-    return (
-        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-    )
-
-
-_MAX_TEMPLATES = 64
-_TEMPLATE_BYTES = 1 << 20
-# By size; None stands for a pickle that was tried without success.
-_templates: dict[int, list[_PickleTemplate | None]] = {}
-
-
-def _parse(data: bytes, hint: Hint) -> Container:
-    """Parse a pickle; of many that differ only in the data of their arrays, unpickles the first."""
-    del hint
-    data = _unpacked(data) if data[:2] in _PACKED else data
-    if len(data) > _TEMPLATE_BYTES:
-        return Values(unpickle(data))
-    templates = _templates.get(len(data), [])
-    for template in templates:
-        if template is not None and (filled := template.filled(data)) is not None:
-            return filled
-    values = unpickle(data)
-    if len(data) in _templates and len(templates) < 8:
-        templates.append(_make_template(data, values))
-    elif len(data) not in _templates:
-        if len(_templates) >= _MAX_TEMPLATES:
-            del _templates[next(iter(_templates))]
-        _templates[len(data)] = []  # a second pickle of this size is worth the search
-    return Values(values)
-
-
-# zlib, as joblib writes it, and gzip.
-_PACKED = frozenset({b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b"})
-
-
-def _unpacked(data: bytes) -> bytes:
-    with wrap_errors("damaged compressed pickle"):
-        stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects zlib and gzip by their headers
-        unpacked = stream.decompress(data, min(TEXT_BYTES, max(FLOOR_BYTES, RATIO * len(data))) + 1)
-        check_expansion(len(unpacked), len(data), "the pickle")
-        if not stream.eof:
-            msg = "a compressed pickle that is cut short"
-            raise FormatError(msg)
-        return unpacked
-
-
-def _open(path: AnyPath, hint: Hint) -> Container:
-    check_bytes(path.stat().st_size, "the pickle", TEXT_BYTES)
-    return _parse(path.read_bytes(), hint)
-
-
-_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"(dp")
-PICKLE = Format("pickle", (".pickle", ".pkl"), _open, _parse, magic=_STARTS)

@@ -18,22 +18,22 @@ _FILE_BYTES = 256 << 20
 _NODES = 20_000_000
 
 
-class _Count:
-    """Counts the nodes of a document with every alias expanded."""
+class _NodeCounter:
+    """Counts the nodes of a document with every alias expanded; refuses too many."""
 
     def __init__(self, yaml: Any) -> None:
         self._yaml = yaml
         self._anchors: dict[str, int] = {}
         # Anchor and nodes so far of each open collection.
         self._open: list[tuple[str | None, int]] = []
-        self._keys = False  # whether the document is a mapping
-        self._parts = 0  # nodes directly below the root: two per key in a mapping
+        self._is_mapping = False  # the whole document
+        self._children = 0  # nodes directly below the root: two per key in a mapping
 
     def add(self, event: Any) -> None:
         yaml = self._yaml
         if len(self._open) == 1 and isinstance(event, yaml.NodeEvent):
-            self._parts += 1
-            check_keys(self._parts // 2 if self._keys else 0)
+            self._children += 1
+            check_keys(self._children // 2 if self._is_mapping else 0)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 msg = f"alias *{event.anchor} stands inside its own value or before it"
@@ -42,15 +42,17 @@ class _Count:
         elif isinstance(event, yaml.ScalarEvent):
             self._close(event.anchor, 1)
         elif isinstance(event, yaml.CollectionStartEvent):
-            self._keys = self._keys or (
-                not self._open and isinstance(event, yaml.MappingStartEvent)
-            )
-            self._open.append((event.anchor, 1))
-            if len(self._open) > DEPTH:
-                msg = f"nested more than {DEPTH} deep"
-                raise FormatError(msg)
+            self._begin(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self._close(*self._open.pop())
+
+    def _begin(self, event: Any) -> None:
+        if not self._open:
+            self._is_mapping = isinstance(event, self._yaml.MappingStartEvent)
+        self._open.append((event.anchor, 1))
+        if len(self._open) > DEPTH:
+            msg = f"nested more than {DEPTH} deep"
+            raise FormatError(msg)
 
     def _close(self, anchor: str | None, nodes: int) -> None:
         if anchor is not None:
@@ -76,18 +78,16 @@ def _open(path: AnyPath, hint: Hint) -> Values:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with wrap_errors("not YAML"):
-        count = _Count(yaml)
+        counter = _NodeCounter(yaml)
         for event in yaml.parse(data, Loader=loader):
-            count.add(event)
+            counter.add(event)
         root = yaml.load(data, Loader=loader)
+    if root is None:
+        return Values({})
+    if isinstance(root, list):
+        return Values({"records": to_json(root)})
     if not isinstance(root, dict):
-        return Values(
-            {}
-            if root is None
-            else {"records": to_json(root)}
-            if isinstance(root, list)
-            else {"value": from_python(root)}
-        )
+        return Values({"value": from_python(root)})
     values: dict[str, Any] = {}
     for key, item in root.items():
         try:

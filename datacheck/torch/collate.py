@@ -410,42 +410,48 @@ def _collate_ragged_by(
     ragged: Sequence[str] | None,
     join: Callable[[str, RaggedColumn], dict[str, Any]],
 ) -> dict[str, Any]:
+    """Collate a batch; `join` returns what becomes of a ragged field, by name."""
     if not len(batch) or not isinstance(batch[0], Mapping):
-        msg = (
-            f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; "
-            f"dicts are collated here"
-        )
+        kind = type(batch[0]).__name__ if len(batch) else "samples"
+        msg = f"a batch of {len(batch)} {kind}; dicts are collated here"
         raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
-    chosen = _ragged_names(batch, ragged, touched=columns is None)
+    ragged_names = _ragged_names(batch, ragged, touched=columns is None)
     collated: dict[str, Any] = {}
     for name in batch[0]:
-        if name in chosen:
-            column = columns[name] if columns is not None else None
-            if not isinstance(column, RaggedColumn):
-                column = _join_rows(
-                    name,
-                    column.arrays
-                    if isinstance(column, ViewColumn)
-                    else [row[name] for row in batch],
-                )
-            joined = join(name, column)
-            if clash := next(
-                (field for field in joined if field != name and field in batch[0]), None
-            ):
-                msg = (
-                    f"the field {clash} has the name of what is made of {name}. Leave one of "
-                    f"them out or rename it."
-                )
-                raise UsageError(msg)
+        column = None if columns is None else columns[name]
+        if name in ragged_names:
+            joined = join(name, _as_ragged(name, column, batch))
+            _check_no_clash(name, joined, batch[0])
             collated |= joined
-        elif columns is not None:
-            collated[name] = _stack_column(name, columns[name])
+        elif column is not None:
+            collated[name] = _stack_column(name, column)
         else:
-            collated |= collate_rows(
-                [Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch]
-            )
+            kinds = [getattr(row, "kinds", None) for row in batch]
+            rows = [Row({name: row[name]}, kind) for row, kind in zip(batch, kinds, strict=True)]
+            collated |= collate_rows(rows)
     return collated
+
+
+def _as_ragged(
+    name: str, column: Column | None, batch: Sequence[Mapping[str, Any]]
+) -> RaggedColumn:
+    """Return a ragged field of a batch: as gathered, or joined from its rows."""
+    if isinstance(column, RaggedColumn):
+        return column
+    if isinstance(column, ViewColumn):
+        return _join_rows(name, column.arrays)
+    return _join_rows(name, [row[name] for row in batch])
+
+
+def _check_no_clash(name: str, joined: Mapping[str, Any], sample: Mapping[str, Any]) -> None:
+    for made in joined:
+        if made != name and made in sample:
+            msg = (
+                f"the field {made} has the name of what is made of {name}. Leave one of them out "
+                f"or rename it."
+            )
+            raise UsageError(msg)
 
 
 def _ragged_names(

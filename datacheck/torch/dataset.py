@@ -1,9 +1,13 @@
-"""CachedDataset: a finished cache as a map-style dataset that never serves a broken sample."""
+"""CachedDataset: a finished cache as a map-style dataset that never serves a broken sample.
+
+For a list of indices, `CachedDataset` finds the items to serve (substitutes in place of invalid
+ones, see `resampling`), gathers them as one batch (see `gather`), and calls the transform with each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,24 +15,24 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.cache import Cache, Windows, open_cache, parsing
+from datacheck.cache import Cache, Windows, open_cache
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import Verify
-from datacheck.cache.parsing import STEP_OVERHEAD_BYTES
 from datacheck.cache.reader import Io
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import UsageError, escape_controls
 from datacheck.runtime.hashing import digest_bytes, digest_value
-from datacheck.torch.collate import Batch, Column, RaggedColumn, Row, ViewColumn, collate_rows
+from datacheck.torch.collate import Batch, Row, collate_rows
+from datacheck.torch.gather import Gatherer
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
-from datacheck.torch.prefetch import Buffers, Memory, parallel_copy
+from datacheck.torch.prefetch import Buffers, Memory
 from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of, takes_random
 from datacheck.torch.sampler import Sampler, SharedEpoch
 
 Array = np.ndarray[Any, Any]
 
-# Rebuilt in each process that receives a pickled dataset.
-_PER_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}
+# Attributes that a pickled dataset leaves out; each process makes its own at first use.
+_PER_PROCESS = {"cache", "windows", "_items", "_attempts", "_gatherer", "_buffers"}
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -105,14 +109,26 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     ) -> None:
         _check_options(fields, transform, windows)
         self._path = choose_cache(path, split)
-        self._transform, self._policy, self._windows_asked = transform, on_invalid, windows
-        self._copy = copy
+        self._transform = transform
+        self._passes_rng = transform is not None and takes_random(transform)
+        self._policy = on_invalid
         self._seed = whole_number("seed", seed, 0, MAX_SEED)
-        self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
+        self._verify = verify
+        self._given_windows = windows
+        self._io = io
+        self._shards_in = shards_in
+        self._shards_bytes = shards_bytes
+        self._catch = catch
+        self._copy = copy
         self._epoch = SharedEpoch()
-        self._catch, self._random = catch, transform is not None and takes_random(transform)
         self.budget = budget_of(budget)
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
+        self._check_fields()
+        self._check_window_fields()
+        self._check_mask_names()
+        self._length = len(self._attempts.items)
+
+    def _check_fields(self) -> None:
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
             msg = (
@@ -120,44 +136,37 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
                 f"{', '.join(self.cache.fields)}"
             )
             raise UsageError(msg)
-        self._check_deltas()
-        self._check_masks()
-        self._length = len(self._attempts.items)
 
-    def _check_deltas(self) -> None:
+    def _check_window_fields(self) -> None:
+        """Raise if the windows have offsets of a field that is not served in windows."""
         if self.windows is None:
             return
-        dim = self.windows.dim
-        unserved = [
-            name
-            for name in self.windows.deltas
-            if name not in self.fields or self.cache.fields[name].dim != dim
-        ]
+        served = [name for name in self.fields if self._in_windows(name)]
+        unserved = [name for name in self.windows.deltas if name not in served]
         if unserved:
-            served_names = (
-                ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim)
-                or "none"
-            )
             msg = (
-                f"{self._path}: windows: no field {', '.join(unserved)} along {dim} is served; "
-                f"there is {served_names}"
+                f"{self._path}: windows: no field {', '.join(unserved)} along {self.windows.dim} is "
+                f"served; there is {', '.join(served) or 'none'}"
             )
             raise UsageError(msg)
 
-    def _check_masks(self) -> None:
-        fields, windows = self.cache.fields, self.windows
-        padded = [n for n in self.fields if windows is not None and fields[n].dim == windows.dim]
-        masks = {f"{n}_is_present": n for n in self.fields if fields[n].optional} | {
-            f"{n}_is_pad": n for n in padded
+    def _check_mask_names(self) -> None:
+        """Raise if a field has the name of the mask of another."""
+        masks = {
+            f"{name}_is_present": name for name in self.fields if self.cache.fields[name].optional
         }
+        masks |= {f"{name}_is_pad": name for name in self.fields if self._in_windows(name)}
         for name in self.fields:
             if name in masks:
                 msg = (
                     f"{self._path}: the field {name} has the name of the mask of {masks[name]}. "
-                    f"Leave one of them out "
-                    "with fields=[...], or rename the field where it is written"
+                    f"Leave one of them out with fields=[...], or rename the field where it is "
+                    f"written"
                 )
                 raise UsageError(msg)
+
+    def _in_windows(self, name: str) -> bool:
+        return self.windows is not None and self.cache.fields[name].dim == self.windows.dim
 
     def __len__(self) -> int:
         return self._length
@@ -174,13 +183,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def cache(self) -> Cache:
         """The opened cache."""
-        shards_in, shards_bytes = self._shards
         cache = open_cache(
             self._path,
             verify=self._verify,
             io=self._io,
-            shards_in=shards_in,
-            shards_bytes=shards_bytes,
+            shards_in=self._shards_in,
+            shards_bytes=self._shards_bytes,
         )
         cache.load_codecs()
         return cache
@@ -188,27 +196,40 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def windows(self) -> Windows | None:
         """How episodes are cut; None where whole samples are served."""
-        if self._windows_asked is None:
-            stored = self.cache.root.windows
-            return None if stored is None else Windows.of(stored)
-        return self._windows_asked or None
+        if self._given_windows is False:
+            return None
+        if self._given_windows is not None:
+            return self._given_windows
+        stored = self.cache.root.windows
+        return None if stored is None else Windows.of(stored)
 
     @cached_property
     def _items(self) -> Items:
-        index = None
         usable = self.cache.made if self._policy == "keep" else self.cache.usable
+        index = None
         if self.windows is not None:
             lengths = self.cache.lengths(self.windows.dim)
             index = WindowIndex(self.windows, lengths, usable, skip=self._policy == "skip")
         return Items(usable, self._policy, self._seed, index)
 
     @cached_property
-    def _buffers(self) -> Buffers:
-        return Buffers(spare=2)  # a loop holds a batch while the next is gathered
-
-    @cached_property
     def _attempts(self) -> Attempts:
         return Attempts(self._items, self._policy, self._catch, self.budget)
+
+    @cached_property
+    def _gatherer(self) -> Gatherer:
+        return Gatherer(
+            self.cache,
+            self.fields,
+            self._items,
+            self.windows,
+            limited=self._given_windows is None,
+            copy=self._copy,
+        )
+
+    @cached_property
+    def _buffers(self) -> Buffers:
+        return Buffers(spare=2)  # a loop holds a batch while the next is gathered
 
     @property
     def epoch(self) -> int:
@@ -237,34 +258,26 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             CorruptionError: stored bytes are not those that were written.
             BudgetExceededError: the transform refused too many samples.
         """
-        if self._transform is None:
-            return self._gather(
-                self._served(*self._checked(indices)), self._buffers.empty, apart=self._by_rows
-            )
-        epochs, items = self._checked(indices)
-        served = self._served(epochs, items)
-        batch = self._gather(served, self._buffers.empty, apart=self._by_rows)
+        epochs, items = self._epochs_and_items(indices)
+        candidates = self._first_candidates(epochs, items)
+        batch = self._gatherer.gather(candidates, self._buffers.empty, parallel=True)
+        transform = self._transform
+        if transform is None:
+            return batch
 
         def make(place: int, candidate: int, attempt: int) -> Any:
-            row = (
-                batch[place]
-                if attempt == 0
-                else self._gather(np.array([candidate]), self._buffers.empty)[0]
-            )
-            return self._transformed(row, int(items[place]), int(epochs[place]), attempt)
+            row = batch[place] if attempt == 0 else self._gather_one(candidate)
+            options = {}
+            if self._passes_rng:
+                item, epoch = int(items[place]), int(epochs[place])
+                options["rng"] = self._items.random(item, epoch, attempt)
+            return _with_kinds(transform(dict(row), **options), row)
 
-        return self._attempts.served(epochs, items, served, make, self.key)
+        return self._attempts.served(epochs, items, candidates, make, self.key)
 
-    def _transformed(self, row: Row, item: int, epoch: int, attempt: int) -> Any:
-        random = {"rng": self._items.random(item, epoch, attempt)} if self._random else {}
-        # The caller checks that there is a transform
-        sample = self._transform(dict(row), **random)  # type: ignore[misc]
-        if type(sample) is not dict:
-            return sample
-        # A value that replaces a text is no longer "object": PyTorch collates it
-        return Row(
-            sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]}
-        )
+    def _gather_one(self, item: int) -> Row:
+        row: Row = self._gatherer.gather(np.array([item]), self._buffers.empty)[0]
+        return row
 
     def sampler(
         self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any
@@ -286,35 +299,26 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         """Digest of what each index means: content, validity, windows, policy and seed."""
         usable = digest_bytes(np.packbits(self.cache.usable).tobytes())
         cut = self.windows
-        windows = cut and [
-            cut.length,
-            cut.stride,
-            cut.pad,
-            cut.short,
-            cut.dim,
-            cut.history,
-            cut.deltas,
-        ]
+        windows = None
+        if cut is not None:
+            windows = [cut.length, cut.stride, cut.pad, cut.short, cut.dim, cut.history, cut.deltas]
         return digest_value(
             [self.cache.manifest.content_root, usable, windows, self._policy, self._seed]
         )
 
     def shard_starts(self) -> Array:
         """Return the first item of each shard that has any items, int64 (shards)."""
-        boundaries = np.arange(0, len(self.cache), self.cache.root.shard_samples)
-        low = np.zeros_like(boundaries)
-        high = np.full_like(boundaries, len(self))
-        while (
-            searched := low < high
-        ).any():  # binary search of all shards at once: items are in sample order
+        first_samples = np.arange(0, len(self.cache), self.cache.root.shard_samples)
+        low = np.zeros_like(first_samples)
+        high = np.full_like(first_samples, len(self))
+        # A binary search for all shards at once: items are in the order of their samples.
+        while (low < high).any():
+            searching = low < high
             middle = (low + high) // 2
-            before = searched & (
-                self._items.samples(np.minimum(middle, len(self) - 1)) < boundaries
-            )
-            low, high = (
-                np.where(before, middle + 1, low),
-                np.where(searched & ~before, middle, high),
-            )
+            samples = self._items.samples(np.minimum(middle, len(self) - 1))
+            is_before = searching & (samples < first_samples)
+            low = np.where(is_before, middle + 1, low)
+            high = np.where(searching & ~is_before, middle, high)
         return np.unique(low[low < len(self)])
 
     @property
@@ -324,7 +328,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def open(self) -> None:
         """Open the cache now instead of at the first sample, e.g. before threads share it."""
-        self._items  # noqa: B018
+        self._gatherer  # noqa: B018
 
     def gather(self, indices: Sequence[int] | Array, memory: Memory) -> Batch:
         """Return the samples at `indices` before the transform, in memory that the caller provides.
@@ -334,30 +338,37 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             memory: called with a field's name, shape and dtype; returns a contiguous tensor in main
                 memory.
         """
-        return self._gather(self._served(*self._checked(indices)), memory)
+        candidates = self._first_candidates(*self._epochs_and_items(indices))
+        return self._gatherer.gather(candidates, memory)
 
     def substituted(self, index: int) -> int:
         """Return the index served for `index` in this epoch; `index` itself if it is valid."""
-        return int(self._served(*self._checked([index]))[0])
+        return int(self._first_candidates(*self._epochs_and_items([index]))[0])
 
     def key(self, index: int) -> str:
         """Return the key of the sample (episode) at `index`, before substitution."""
-        return self.cache.key(int(self._items.samples(self._checked([index])[1])[0]))
+        _, items = self._epochs_and_items([index])
+        return self.cache.key(int(self._items.samples(items)[0]))
 
-    def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
+    def _epochs_and_items(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         return items_of(indices, self.epoch, len(self))
 
-    def _served(self, epochs: Array, items: Array) -> Array:
-        if self._policy in {"resample", "keep"}:
-            served = self._items.substituted(items, epochs)
-            if served is not items:
-                self.budget.replace(int(np.count_nonzero(served != items)))
-            return served
-        if self._policy == "skip":
+    def _first_candidates(self, epochs: Array, items: Array) -> Array:
+        """Return the items to serve: of the policy "resample" substitutes for invalid ones."""
+        if self._policy == "skip":  # no item is invalid
             return items
-        wrong = self._items.unusable(items)
-        if wrong.size:
-            item = int(items[wrong[0]])
+        if self._policy == "raise":
+            self._check_usable(items)
+            return items
+        candidates = self._items.substituted(items, epochs)
+        if candidates is not items:
+            self.budget.replace(int(np.count_nonzero(candidates != items)))
+        return candidates
+
+    def _check_usable(self, items: Array) -> None:
+        unusable = self._items.unusable(items)
+        if unusable.size:
+            item = int(items[unusable[0]])
             key = self.key(item)
             codes = ", ".join(self.cache.codes(key)) or "not made"
             msg = (
@@ -365,142 +376,28 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
                 f"on_invalid='resample' or 'skip'."
             )
             raise UsageError(msg)
-        return items
 
-    @cached_property
-    def _by_rows(self) -> bool:
-        """Whether rows are copied straight from local, uncompressed files.
 
-        Otherwise a chunk is fetched or decoded whole, by each thread that copies a part of it.
-        """
-        return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
-
-    @cached_property
-    def _window_bytes(self) -> int:
-        """Bytes of one window as the cache cuts it; 0 where the caller chose the windows."""
-        windows = self.windows if self._windows_asked is None else None
-        if windows is None:
-            return 0
-        own = [
-            (name, spec)
-            for name in self.fields
-            if (spec := self.cache.fields[name]).dim == windows.dim
-        ]
-        steps = (
-            (windows.offsets(name), spec.item_bytes + STEP_OVERHEAD_BYTES) for name, spec in own
-        )
-        return sum((1 if offsets is None else len(offsets)) * size for offsets, size in steps)
-
-    def _check_windows(self, count: int) -> None:
-        """Refuse a batch whose windows, as the cache cuts them, exceed `parsing.WINDOWS_BYTES`.
-
-        Windows overlap and padding is not stored, so a small cache can ask for far more memory
-        than its own size.
-        """
-        size = count * self._window_bytes
-        most = parsing.WINDOWS_BYTES
-        if size > most:
-            msg = (
-                f"{self._path}: {count:,} windows as the cache cuts them take {size:,} bytes; at "
-                f"most {most:,} are "
-                f"read at once. Use a smaller batch (at most {most // self._window_bytes:,}), or "
-                f"say how to cut with "
-                "windows=Windows(...)."
-            )
-            raise UsageError(msg)
-
-    def _gather(self, items: Array, memory: Memory, *, apart: bool = False) -> Batch:
-        self._check_windows(len(items))
-        samples = self._items.samples(items)
-        cache = self.cache
-        windows = self.windows
-        columns: dict[str, Column] = {}
-        for name in self.fields:
-            spec = cache.fields[name]
-            if spec.kind != "array":
-                columns[name] = cache.texts(name, samples)
-            elif not self._copy and len(items) and (windows is None or spec.dim != windows.dim):
-                columns[name] = ViewColumn(
-                    [cache.view(name, i) for i in samples.tolist()], spec.dim is not None
-                )
-            elif spec.dim is None:
-                columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
-                parallel_copy(
-                    partial(self._fixed, name, samples, out.numpy()),
-                    len(items),
-                    out.nbytes,
-                    apart=apart,
-                )
-            elif windows is not None and spec.dim == windows.dim:
-                columns |= self._window(name, windows, items, memory, apart=apart)
-            else:
-                ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
-                out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
-                parallel_copy(
-                    partial(self._ragged, name, samples, [0, *ends], out.numpy()),
-                    len(items),
-                    out.nbytes,
-                    apart=apart,
-                )
-                columns[name] = RaggedColumn(out, ends)
-            present = cache.present(name, samples) if spec.optional else None
-            if present is not None:
-                columns[f"{name}_is_present"] = torch.from_numpy(present)
-        return Batch(columns, len(items))
-
-    def _fixed(self, name: str, samples: Array, out: Array, first: int, stop: int) -> None:
-        self.cache.gather(name, samples[first:stop], out[first:stop])
-
-    def _ragged(
-        self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int
-    ) -> None:
-        self.cache.gather_ragged(name, samples[first:stop], out[starts[first] : starts[stop]])
-
-    def _window(
-        self, name: str, windows: Windows, items: Array, memory: Memory, *, apart: bool
-    ) -> dict[str, Column]:
-        """Return the window steps of a field and their padding mask.
-
-        A field without offsets has one step per item: no time axis and no mask.
-        """
-        item_steps, size = self._items.steps(items)
-        offsets = windows.offsets(name)
-        step_offsets = np.zeros(1, np.int64) if offsets is None else offsets
-        spec = self.cache.fields[name]
-        samples = self._items.samples(items)
-        out = memory(name, (len(items), len(step_offsets), *spec.item), spec.dtype)
-        out_array = out.numpy()
-
-        def copy(first: int, stop: int) -> None:
-            part = slice(first, stop)
-            self.cache.gather_steps(
-                name, samples[part], item_steps[part], step_offsets, windows.fill, out_array[part]
-            )
-
-        parallel_copy(copy, len(items), out.nbytes, apart=apart)
-        if offsets is None:
-            return {name: out[:, 0]}
-        steps = item_steps[:, None] + offsets
-        is_pad = (steps < 0) | (steps >= size[:, None])
-        return {name: out, f"{name}_is_pad": torch.from_numpy(is_pad)}
+def _with_kinds(sample: Any, row: Row) -> Any:
+    """Return what a transform made of a row; a plain dict keeps the kinds of the row's fields."""
+    if type(sample) is not dict:
+        return sample
+    # A value that replaces a text is no longer "object": PyTorch collates it.
+    kinds = {
+        name: kind
+        for name, kind in row.kinds.items()
+        if kind != "object" or sample.get(name) is row[name]
+    }
+    return Row(sample, kinds)
 
 
 def _check_options(fields: Any, transform: Any, windows: Any) -> None:
-    for name, value, valid, requirement in (
-        ("fields", fields, not isinstance(fields, str), "a list of names"),
-        (
-            "transform",
-            transform,
-            transform is None or callable(transform),
-            "a function of a sample",
-        ),
-        (
-            "windows",
-            windows,
-            windows is None or windows is False or isinstance(windows, Windows),
-            "Windows(...)",
-        ),
-    ):
-        if not valid:
-            msg = f"{name}={value!r}; {requirement} is wanted"
-            raise UsageError(msg)
+    if isinstance(fields, str):
+        msg = f"fields={fields!r}; a list of names is wanted"
+        raise UsageError(msg)
+    if transform is not None and not callable(transform):
+        msg = f"transform={transform!r}; a function of a sample is wanted"
+        raise UsageError(msg)
+    if windows is not None and windows is not False and not isinstance(windows, Windows):
+        msg = f"windows={windows!r}; Windows(...) is wanted"
+        raise UsageError(msg)

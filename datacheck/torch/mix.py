@@ -1,7 +1,14 @@
-"""Mix: several datasets as one; arithmetic maps item i of an epoch to a dataset and an item."""
+"""Mix: several datasets as one.
+
+Arithmetic maps item i of an epoch to a dataset and an item of it, so no order is stored. The items
+of an epoch are shuffled and laid out dataset by dataset: the first counts[0] places belong to
+dataset 0, the next counts[1] to dataset 1, and so on. Each dataset serves its items in an order of
+its own; a dataset that is served more than once has a new order each round.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Sized
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -82,10 +89,8 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         return self._length
 
     def __repr__(self) -> str:
-        return (
-            f"<Mix of {len(self.datasets)}: {len(self):,} items, "
-            f"{', '.join(f'{n:,}' for n in self._counts)} of each>"
-        )
+        counts = ", ".join(f"{count:,}" for count in self._counts)
+        return f"<Mix of {len(self.datasets)}: {len(self):,} items, {counts} of each>"
 
     @property
     def epoch(self) -> int:
@@ -112,32 +117,37 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             IndexError: an index is out of range.
         """
         epochs, items = items_of(indices, self.epoch, len(self))
-        dataset_numbers = np.empty_like(items)
-        placed_items = np.empty_like(items)
+        numbers = np.empty_like(items)
+        inner_items = np.empty_like(items)
         for epoch in np.unique(epochs).tolist():
             positions = np.flatnonzero(epochs == epoch)
-            dataset_numbers[positions], placed_items[positions] = self._placed(
+            numbers[positions], inner_items[positions] = self._locate_in_epoch(
                 epoch, items[positions]
             )
-        return epochs, dataset_numbers, placed_items
+        return epochs, numbers, inner_items
 
-    def _placed(self, epoch: int, items: Array) -> tuple[Array, Array]:
+    def _locate_in_epoch(self, epoch: int, items: Array) -> tuple[Array, Array]:
+        """Return the dataset and the item in it for each item of one epoch."""
         places = permute(items, len(self), (self._seed, epoch, MIX, 0))
-        dataset_numbers = np.searchsorted(self._ends, places, side="right")
-        placed_items = np.empty_like(items)
-        for number in np.unique(dataset_numbers).tolist():
-            positions = np.flatnonzero(dataset_numbers == number)
-            nth = places[positions] - (int(self._ends[number]) - self._counts[number])
-            rounds, round_items = np.divmod(nth, self._lengths[number])
-            for round_number in np.unique(
-                rounds
-            ).tolist():  # each repetition has an order of its own
-                round_positions = np.flatnonzero(rounds == round_number)
-                key = (self._seed, epoch, MIX + 1 + number, round_number)
-                placed_items[positions[round_positions]] = permute(
-                    round_items[round_positions], self._lengths[number], key
-                )
-        return dataset_numbers, placed_items
+        numbers = np.searchsorted(self._ends, places, side="right")
+        inner_items = np.empty_like(items)
+        for number in np.unique(numbers).tolist():
+            positions = np.flatnonzero(numbers == number)
+            first_place = int(self._ends[number]) - self._counts[number]
+            turns = places[positions] - first_place
+            inner_items[positions] = self._items_of_dataset(number, epoch, turns)
+        return numbers, inner_items
+
+    def _items_of_dataset(self, number: int, epoch: int, turns: Array) -> Array:
+        """Return the items that a dataset serves at its turns 0, 1, 2, ... of an epoch."""
+        length = self._lengths[number]
+        rounds, round_turns = np.divmod(turns, length)
+        items = np.empty_like(turns)
+        for round_number in np.unique(rounds).tolist():
+            positions = np.flatnonzero(rounds == round_number)
+            key = (self._seed, epoch, MIX + 1 + number, round_number)
+            items[positions] = permute(round_turns[positions], length, key)
+        return items
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample."""
@@ -150,49 +160,54 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             IndexError: an index is out of range.
             UsageError: dicts of two datasets have different fields, which no collate can join.
         """
-        epochs, dataset_numbers, items = self.locate(indices)
+        epochs, numbers, items = self.locate(indices)
         parts: list[tuple[Array, Any]] = []
-        for number in np.unique(dataset_numbers).tolist():
-            dataset = self.datasets[number]
-            for epoch in np.unique(epochs[dataset_numbers == number]).tolist():
-                positions = np.flatnonzero((dataset_numbers == number) & (epochs == epoch))
-                dataset_indices = (
-                    pack(epoch, items[positions])
-                    if getattr(dataset, "decodes_epoch", False)
-                    else items[positions]
-                )
-                parts.append((positions, _fetch_items(dataset, dataset_indices.tolist())))
-        self._check_fields(
-            [(int(dataset_numbers[positions[0]]), samples[0]) for positions, samples in parts]
-        )
+        first_samples: dict[int, Any] = {}
+        for number in np.unique(numbers).tolist():
+            for epoch in np.unique(epochs[numbers == number]).tolist():
+                positions = np.flatnonzero((numbers == number) & (epochs == epoch))
+                samples = _fetch_items(self.datasets[number], epoch, items[positions])
+                parts.append((positions, samples))
+                first_samples[number] = samples[0]
+        _check_same_fields(first_samples)
         merged = merge_batches(parts, len(items))
-        if merged is not None:
-            return merged
-        rows: list[Any] = [None] * len(items)
-        for positions, samples in parts:
-            for place, sample in zip(positions.tolist(), samples, strict=True):
-                rows[place] = sample
-        return rows
-
-    def _check_fields(self, first_samples: list[tuple[int, Any]]) -> None:
-        dataset_fields = {
-            number: set(sample) for number, sample in first_samples if isinstance(sample, Mapping)
-        }
-        for number, fields in dataset_fields.items():
-            lowest = min(dataset_fields)
-            if fields != dataset_fields[lowest]:
-                differing = ", ".join(sorted(map(str, fields ^ dataset_fields[lowest])))
-                msg = (
-                    f"datasets {lowest} and {number} of a mix have different fields: only one has "
-                    f"{differing}. "
-                    f"Choose common ones (fields=[...]), or bring them in line with transform=."
-                )
-                raise UsageError(msg)
+        return _in_order(parts, len(items)) if merged is None else merged
 
 
-def _fetch_items(dataset: Any, indices: list[int]) -> Any:
-    gather = getattr(dataset, "__getitems__", None)
-    return [dataset[index] for index in indices] if gather is None else gather(indices)
+def _fetch_items(dataset: Any, epoch: int, items: Array) -> Any:
+    """Return the samples of one dataset and epoch, in one request where the dataset takes one."""
+    decodes_epoch = getattr(dataset, "decodes_epoch", False)
+    indices = (pack(epoch, items) if decodes_epoch else items).tolist()
+    fetch = getattr(dataset, "__getitems__", None)
+    return [dataset[index] for index in indices] if fetch is None else fetch(indices)
+
+
+def _check_same_fields(first_samples: Mapping[int, Any]) -> None:
+    """Raise if the dicts of two datasets, given by number, have different fields."""
+    fields = {
+        number: set(sample)
+        for number, sample in first_samples.items()
+        if isinstance(sample, Mapping)
+    }
+    lowest = min(fields, default=0)
+    for number in fields:
+        differing = fields[number] ^ fields[lowest]
+        if differing:
+            msg = (
+                f"datasets {lowest} and {number} of a mix have different fields: only one has "
+                f"{', '.join(sorted(map(str, differing)))}. "
+                f"Choose common ones (fields=[...]), or bring them in line with transform=."
+            )
+            raise UsageError(msg)
+
+
+def _in_order(parts: Sequence[tuple[Array, Any]], size: int) -> list[Any]:
+    """Return the samples of parts, each given with its positions, as one list."""
+    rows: list[Any] = [None] * size
+    for positions, samples in parts:
+        for position, sample in zip(positions.tolist(), samples, strict=True):
+            rows[position] = sample
+    return rows
 
 
 def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fraction]:
@@ -205,8 +220,8 @@ def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fractio
     try:
         exact = [Fraction(weight) for weight in weight_texts]
     except ValueError:  # NaN, infinite, text
-        exact = [Fraction(0)]
-    if min(exact) <= 0:
+        exact = []
+    if not exact or min(exact) <= 0:
         msg = (
             f"weights {', '.join(weight_texts)}; each is above 0: leave a dataset out that is never to "
             f"be served"
@@ -217,11 +232,14 @@ def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fractio
 
 def _counts(lengths: list[int], shares: list[Fraction], stop: Stop) -> list[int]:
     """Return the number of items of each dataset in an epoch, rounded by largest remainder."""
-    needed = [n / share for n, share in zip(lengths, shares, strict=True)]
-    total = int(min(needed)) if stop == "first_exhausted" else -int(-max(needed) // 1)
+    # How long the epoch would be if each dataset were served exactly once.
+    epoch_lengths = [length / share for length, share in zip(lengths, shares, strict=True)]
+    total = math.floor(min(epoch_lengths))
+    if stop == "all_exhausted":
+        total = math.ceil(max(epoch_lengths))
     exact = [share * total for share in shares]
-    counts = [int(count) for count in exact]
-    by_rest = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
-    for number in by_rest[: total - sum(counts)]:
+    counts = [math.floor(count) for count in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
+    for number in by_remainder[: total - sum(counts)]:
         counts[number] += 1
     return counts

@@ -390,7 +390,7 @@ def threads_here() -> int:
 
 
 def parallel_copy(
-    copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True
+    copy: Callable[[int, int], object], count: int, size: int, *, parallel: bool = True
 ) -> None:
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
@@ -398,7 +398,7 @@ def parallel_copy(
         copy: copies samples [first, stop) of a batch; several threads may call it at once.
         count: samples of the batch.
         size: bytes of the batch.
-        apart: whether the batch may be copied in parts; else `copy` is called once.
+        parallel: whether the batch may be copied in parts; else `copy` is called once.
 
     Raises:
         Exception: the error of the first part that failed; all parts have ended then, and no thread
@@ -408,7 +408,9 @@ def parallel_copy(
         Of two damaged samples, the error names the one that a part reaches first: that depends on
         the number of threads.
     """
-    parts = min(threads_here(), count, size // _PART) if apart and size >= 2 * _PART else 1
+    parts = 1
+    if parallel and size >= 2 * _PART:
+        parts = min(threads_here(), count, size // _PART)
     if parts < 2:
         copy(0, count)
         return

@@ -99,7 +99,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
         Without keys it is the sample's number in the dataset.
         """
-        _, items = self._checked([index])
+        _, items = self._epochs_and_items([index])
         number = int(self._items.samples(items)[0])
         if self._keys is None:
             return str(number)
@@ -107,7 +107,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
     def substituted(self, index: int) -> int:
         """Return the first candidate for `index`: itself unless it is known to be invalid."""
-        return int(self._first_candidates(*self._checked([index]))[0])
+        return int(self._first_candidates(*self._epochs_and_items([index]))[0])
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, or a list of samples where `index` is a list."""
@@ -125,7 +125,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
             UsageError: a sample is invalid and ``on_invalid="raise"``.
             BudgetExceededError: too many samples failed.
         """
-        epochs, items = self._checked(indices)
+        epochs, items = self._epochs_and_items(indices)
         candidates = self._first_candidates(epochs, items)
         batch = self._fetch_batch(epochs, candidates)
         if batch is not None and self._is_valid is None:
@@ -146,7 +146,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
 
         return self._attempts.served(epochs, items, candidates, make, self.key)
 
-    def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
+    def _epochs_and_items(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
         return items_of(indices, self.epoch, len(self))
 
     def _first_candidates(self, epochs: Array, items: Array) -> Array:

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.cache import addresses, layout, open_cache, shard_maps, sharded_array
+from datacheck.cache.chunk_rows import ForeignRows
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
-from datacheck.cache.sharded_array import ForeignRows
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec
@@ -402,7 +402,7 @@ def test_reading_ahead_leaves_the_bytes_alone(made):
     folder, samples = made
     rows = open_cache(folder)._arrays["fields/cloud"].rows
     rows.will_need(np.arange(1))
-    rows._span.will_need(rows._span.size - 5, 5)  # what is not mapped is not read
+    rows._addresses.will_need(rows._addresses.size - 5, 5)  # what is not mapped is not read
     np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
 
 

@@ -19,7 +19,7 @@ import zarr
 from torch.utils.data import DataLoader, Dataset
 
 from datacheck import CachedDataset, build_cache
-from datacheck.cache import objects
+from datacheck.cache import obstore_client
 from datacheck.demo import course
 from datacheck.testing import faults, synth
 from tests.conftest import REPOSITORY
@@ -277,7 +277,7 @@ def _object_stores(request: Any) -> tuple[Words, Names]:
     server = Server(Path("server").absolute())
     server.start()
     request.addfinalizer(server.remove)
-    request.addfinalizer(objects._obstore_client.cache_clear)
+    request.addfinalizer(obstore_client._cached_client.cache_clear)
     for name, value in environment(server.port).items():
         request.getfixturevalue("monkeypatch").setenv(name, value)
     server.make_bucket(BUCKET)

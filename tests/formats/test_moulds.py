@@ -9,22 +9,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.errors import FormatError
-from datacheck.formats import pickle_safe
+from datacheck.formats import pickle_file
 from datacheck.formats.base import Hint
-from datacheck.formats.pickle_safe import PICKLE, _parse, unpickle
+from datacheck.formats.pickle_file import PICKLE, _parse
+from datacheck.formats.pickle_safe import unpickle
 from datacheck.testing.synth import draw
 
 
 @pytest.fixture(autouse=True)
 def forget():
-    pickle_safe._templates.clear()
+    pickle_file._templates.clear()
 
 
 @pytest.fixture
 def unpickled(monkeypatch):
     """How many pickles were really unpickled."""
     calls = []
-    monkeypatch.setattr(pickle_safe, "unpickle", lambda data: calls.append(1) or unpickle(data))
+    monkeypatch.setattr(pickle_file, "unpickle", lambda data: calls.append(1) or unpickle(data))
     return calls
 
 
@@ -112,7 +113,7 @@ numbers = hnp.arrays(
     st.binary(min_size=8, max_size=8),
 )
 def test_whatever_the_arrays_cutting_gives_what_unpickling_gives(record, protocol, noise):
-    pickle_safe._templates.clear()
+    pickle_file._templates.clear()
     others = [
         {
             name: np.frombuffer((noise * (a.nbytes + 1))[n : n + a.nbytes], a.dtype).reshape(
@@ -132,7 +133,7 @@ def test_the_store_of_moulds_stays_small(tmp_path):
         data = draw.dumps({"a": np.arange(size)})
         for _ in range(2):
             PICKLE.parse(data, Hint())
-    assert len(pickle_safe._templates) <= pickle_safe._MAX_TEMPLATES
+    assert len(pickle_file._templates) <= pickle_file._MAX_TEMPLATES
 
 
 def _array(data, name, size, put=b""):

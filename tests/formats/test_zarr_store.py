@@ -120,8 +120,10 @@ def test_chunks_are_visited_once_however_often_rows_are_read(tmp_path, monkeypat
     array = zarr.create_array(tmp_path / "a.zarr", shape=(6,), chunks=(2,), dtype="i4")
     array[:] = np.arange(6)
     visits = []
-    visit = zarr_store._stored
-    monkeypatch.setattr(zarr_store, "_stored", lambda *args: visits.append(1) or visit(*args))
+    visit = zarr_store._stored_chunks
+    monkeypatch.setattr(
+        zarr_store, "_stored_chunks", lambda *args: visits.append(1) or visit(*args)
+    )
     with open_container(tmp_path / "a.zarr") as container:
         rows = [container.read_rows("array", i, i + 2).tolist() for i in (0, 2, 4)]
     assert (rows, len(visits)) == ([[0, 1], [2, 3], [4, 5]], 1)
@@ -299,7 +301,7 @@ def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monk
         tmp_path / "a", shape=(4,), chunks=(4,), dtype="f4", zarr_format=2, compressors=None
     )
     array[:] = [1, 2, 3, 4]
-    described = zarr_store._described
+    described = zarr_store.read_array_metadata
 
     def exchanged(folder):
         found = described(folder)
@@ -307,11 +309,11 @@ def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monk
         (tmp_path / "a/.zarray").write_text(
             json.dumps(meta | {"dtype": "|O", "filters": [{"id": "pickle"}]})
         )
-        monkeypatch.setattr(zarr_store, "_described", described)
+        monkeypatch.setattr(zarr_store, "read_array_metadata", described)
         return found
 
     store = zarr_store._ZarrStore(tmp_path / "a")
-    monkeypatch.setattr(zarr_store, "_described", exchanged)
+    monkeypatch.setattr(zarr_store, "read_array_metadata", exchanged)
     assert store._decoded(store._root).tolist() == [1, 2, 3, 4]
     with pytest.raises(FormatError, match="pickle"):
         store._decoded(store._root)

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from datacheck.cache import objects
+from datacheck.cache import obstore_client
 from tests.s3.server import BUCKET, Proxy, Server, environment
 
 
@@ -25,7 +25,7 @@ def server(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _settled(server):
     yield
-    objects._obstore_client.cache_clear()
+    obstore_client._cached_client.cache_clear()
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def proxy(server, monkeypatch):
 @pytest.fixture
 def hasty(monkeypatch):
     """Do not try for long."""
-    objects._obstore_client.cache_clear()
-    monkeypatch.setattr(objects, "_TRIES", 1)
-    monkeypatch.setattr(objects, "_TIMEOUT_S", 2)
+    obstore_client._cached_client.cache_clear()
+    monkeypatch.setattr(obstore_client, "_RETRIES", 1)
+    monkeypatch.setattr(obstore_client, "_TIMEOUT_S", 2)
 
 
 def fresh() -> str:

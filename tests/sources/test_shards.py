@@ -17,7 +17,7 @@ import pytest
 from datacheck.cache import open_cache
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.formats.mds import named_shards
+from datacheck.formats.mds_index import named_shards
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
@@ -214,14 +214,22 @@ INDEX = {
     "its xxh64 is [0-9a-f]{16}, but index.json says None": lambda s: s["raw_data"]["hashes"].update(
         xxh64=None
     ),
-    "a hash 'md6', which is not known": lambda s: s["raw_data"]["hashes"].update(md6="00"),
+    "declares the hash 'md6', which is not known": lambda s: s["raw_data"]["hashes"].update(
+        md6="00"
+    ),
     "2,438 bytes, but index.json says 9": lambda s: s["raw_data"].update(bytes=9),
-    "its samples are 4, but index.json says 5": lambda s: s.update(samples=5),
-    "its column_names are": lambda s: s["column_names"].reverse(),
-    "its column_encodings are": lambda s: s["column_encodings"].reverse(),
-    "its column_sizes are": lambda s: s.update(column_sizes=[4] * len(s["column_sizes"])),
-    "its version are 2, but index.json says 1": lambda s: s.update(version=1),
-    "the index.json beside it does not name it": lambda s: s["raw_data"].update(
+    "index.json says samples 5, but the shard has 4": lambda s: s.update(samples=5),
+    r"index.json says column_names \[.*, but the shard has \[": lambda s: s[
+        "column_names"
+    ].reverse(),
+    r"index.json says column_encodings \[.*, but the shard has \[": lambda s: s[
+        "column_encodings"
+    ].reverse(),
+    r"index.json says column_sizes \[4, .*, but the shard has \[": lambda s: s.update(
+        column_sizes=[4] * len(s["column_sizes"])
+    ),
+    "index.json says version 1, but the shard has 2": lambda s: s.update(version=1),
+    "index.json in its folder does not list it": lambda s: s["raw_data"].update(
         basename="shard.00007.mds"
     ),
 }
@@ -256,7 +264,7 @@ def test_a_shard_that_its_index_names_twice_is_refused(mds, name):
         {**other, "raw_data": {**other["raw_data"], "basename": name + "shard.00000.mds"}}
     )
     (folder / "index.json").write_text(json.dumps(said))
-    with pytest.raises(FormatError, match="names it 2 times, so Streaming reads it as often"):
+    with pytest.raises(FormatError, match="lists it 2 times, so Streaming reads it as often"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
     assert every(open_source(schema(**MDS_SCHEMA), folder), item(paths[1]))
 
@@ -333,7 +341,7 @@ def test_an_index_that_is_no_json_is_named(mds):
 def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
     folder, paths = mds
     indexed(folder, lambda shard: shard["raw_data"].update(basename=name))
-    with pytest.raises(FormatError, match=r"does not name it"):
+    with pytest.raises(FormatError, match=r"does not list it"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
     assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {
         "shard.00001.mds"

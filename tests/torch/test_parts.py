@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from datacheck.cache.chunk_rows import ChunkRows
 from datacheck.cache.codec import Codec
-from datacheck.cache.sharded_array import ChunkRows
 from datacheck.errors import CorruptionError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, prefetch
@@ -51,14 +51,14 @@ def used(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     monkeypatch.setattr(prefetch, "usable_cpus", lambda: 4)  # however many this machine has
 
-    def in_parts(copy, count, size, *, apart):
+    def in_parts(copy, count, size, *, parallel):
         def told(first, stop):
             said.append((first, stop, threading.current_thread()))
             copy(first, stop)
 
-        real(told, count, size, apart=apart)
+        real(told, count, size, parallel=parallel)
 
-    monkeypatch.setattr("datacheck.torch.dataset.parallel_copy", in_parts)
+    monkeypatch.setattr("datacheck.torch.gather.parallel_copy", in_parts)
     return said
 
 
@@ -135,9 +135,9 @@ def test_where_no_thread_can_be_had_one_copies_all(path, used, monkeypatch):
 
 def test_a_chunk_that_is_decoded_is_decoded_once_for_a_batch(tmp_path, used, monkeypatch):
     path = make_cache(tmp_path, SPECS, samples(), k=9, codec=Codec("zstd", 3))
-    decoded, real = [], ChunkRows._decoded
+    decoded, real = [], ChunkRows._decode
     monkeypatch.setattr(
-        ChunkRows, "_decoded", lambda rows, stored: decoded.append(1) or real(rows, stored)
+        ChunkRows, "_decode", lambda rows, stored: decoded.append(1) or real(rows, stored)
     )
     data = CachedDataset(path, fields=["few"])
     decoded.clear()  # of the tables
@@ -174,5 +174,5 @@ def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     prefetch.parallel_copy(lambda *span: said.append(span), 3, 1 << 40)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
     said.clear()
-    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25, apart=False)
+    prefetch.parallel_copy(lambda *span: said.append(span), 64, 1 << 25, parallel=False)
     assert said == [(0, 64)]

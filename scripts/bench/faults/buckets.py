@@ -50,7 +50,10 @@ from subject import MEMORY, Subject, build_json_left_out, command, machine, subj
 from tests.s3.make import everything, listed
 from tests.s3.server import BUCKET, Proxy, Server, environment
 
-HASTY = "from datacheck.cache import objects\nobjects._TRIES, objects._TRYING_S = 1, 2\n"
+HASTY = (
+    "from datacheck.cache import obstore_client\n"
+    "obstore_client._RETRIES, obstore_client.RETRYING_S = 1, 2\n"
+)
 COMMITS_FIRST = """
 from datacheck.build import publish
 upload = publish.BucketTarget._upload
@@ -61,11 +64,11 @@ def early(self, folder, manifest, prefix, sent, *, known):
 publish.BucketTarget._upload = early
 """
 OVERWRITES = """
-from datacheck.cache import objects
+from datacheck.cache.obstore_client import ObstoreClient
 def create(self, key, data):
     self._obstore.put(self._store, key, bytes(data))
     return True
-objects._ObstoreClient._create = create
+ObstoreClient.create = create
 """
 PROBE = re.compile(r"\.[0-9a-f]{32}")
 WAYS = ("request", "answer", "503")

@@ -1,0 +1,182 @@
+"""Where the inner chunks of a shard file lie, read from its index and checked.
+
+A shard file holds chunks and an index: offset and stored size of each. datacheck writes the chunks
+one after the other from the start of the file, so their sizes tell where they lie. Other writers
+may order them freely, leave gaps, or leave out chunks of the fill value.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from datacheck.cache import layout, parsing
+from datacheck.cache.chunk_storage import ChunkStorage
+from datacheck.cache.codec import most_stored
+from datacheck.cache.layout import Grid
+from datacheck.cache.manifest import CacheFiles
+from datacheck.cache.store import Store
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardChunks:
+    """The present inner chunks of a shard.
+
+    Args:
+        sizes: uint64 (chunks), as stored [bytes].
+        packed: whether they lie one after the other from the start of the file.
+    """
+
+    sizes: Array
+    packed: bool
+
+
+def read_shard_chunks(
+    cache_files: CacheFiles, store: Store, path: str, grid: Grid, shard: int
+) -> ShardChunks:
+    """Return the present inner chunks of a shard of the array at `path`.
+
+    Raises:
+        CorruptionError: see `read_index`.
+    """
+    name = f"{path}/{grid.shard_file(shard)}"
+    index = read_index(cache_files, store, name, grid)
+    sizes = index[index[:, 0] != layout.ABSENT, 1]
+    # Summed as Python numbers: sizes from a file could overflow 64 bits.
+    size = sum(sizes.tolist()) + layout.index_bytes(grid)
+    packed = (
+        size == cache_files.files[name][0]
+        and index.tobytes() == layout.pack_index(grid, sizes)[:-4]
+    )
+    return ShardChunks(sizes, packed)
+
+
+def packed_index(sizes: Array) -> Array:
+    """Return offset and size of chunks that lie one after the other, int64 (chunks, 2) [bytes]."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return np.stack([ends - sizes.astype(np.int64), sizes.astype(np.int64)], axis=1)
+
+
+def read_index(
+    cache_files: CacheFiles, store: Store, name: str, grid: Grid, *, index_first: bool = False
+) -> Array:
+    """Return offset and stored size of each inner chunk of a shard file.
+
+    Both are `layout.ABSENT` for an absent chunk.
+
+    Shapes:
+        returns: uint64 (inner chunks, 2) [bytes]
+
+    Args:
+        cache_files: the files of the cache.
+        store: the store to read from.
+        name: path of the shard.
+        grid: how the array is cut.
+        index_first: whether the index is at the start of the file; else at its end.
+
+    Raises:
+        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a
+            chunk has more bytes than any codec produces.
+    """
+    length = _checked_length(cache_files, store, name)
+    size = layout.index_bytes(grid)
+    raw = bytearray(min(size, length))
+    store.read_into(name, 0 if index_first else length - len(raw), memoryview(raw))
+    if len(raw) < size or struct.pack("<I", google_crc32c.value(bytes(raw[:-4]))) != raw[-4:]:
+        cache_files.fail(f"{name}: the crc32c of the shard index does not match")
+    index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
+    present = index[index[:, 0] != layout.ABSENT]
+    offsets = present[:, 0]
+    sizes = present[:, 1]
+    data_stop = np.uint64(length if index_first else length - size)
+    # Not offsets + sizes: the sum could overflow.
+    if (offsets > data_stop).any() or (sizes > data_stop - offsets).any():
+        cache_files.fail(f"{name}: the shard index points outside of the file")
+    _check_stored_sizes(cache_files, name, grid, sizes)
+    return index
+
+
+def _checked_length(cache_files: CacheFiles, store: Store, name: str) -> int:
+    """Return the size of a file, which must be the manifest's."""
+    expected = cache_files.files.get(name, (-1, ""))[0]
+    length = store.size(name)
+    if length is None:
+        cache_files.fail(f"{name}: missing")
+    if length < 0:
+        cache_files.fail(f"{name}: no plain file")
+    if length != expected:
+        cache_files.fail(f"{name}: {length:,} bytes, the manifest says {expected:,}")
+    return length
+
+
+def _check_stored_sizes(cache_files: CacheFiles, name: str, grid: Grid, sizes: Array) -> None:
+    """Raise if a stored chunk has more bytes than a codec produces.
+
+    Reading it would take memory out of proportion to the data that it decodes to.
+    """
+    limit = most_stored(grid.chunk_bytes)
+    if len(sizes) and int(sizes.max()) > limit:
+        cache_files.fail(
+            f"{name}: a chunk of {int(sizes.max()):,} bytes; at most {limit:,} are read of "
+            f"{grid.chunk_bytes:,} decoded"
+        )
+
+
+def read_foreign_indices(
+    cache_files: CacheFiles, store: Store, path: str, grid: Grid, storage: ChunkStorage
+) -> list[Array]:
+    """Return offset and stored size of each inner chunk of each shard, whoever wrote them.
+
+    Both are 0 for a chunk that is not stored, which consists of the fill value.
+
+    Shapes:
+        returns: uint64 (inner chunks, 2) for each shard [bytes]
+
+    Raises:
+        CorruptionError: a file is missing, its index is damaged or invalid, or chunks that are not
+            stored stand for too many bytes.
+    """
+    read = _read_foreign_index if storage.sharded else _single_chunk_index
+    indices = [read(cache_files, store, name, grid, storage) for name in storage.files(path, grid)]
+    limit = parsing.ABSENT_BYTES if path.startswith("fields/") else parsing.ABSENT_TABLE_BYTES
+    absent_chunks = sum(int(np.count_nonzero(index[:, 1] == 0)) for index in indices)
+    absent_bytes = absent_chunks * grid.chunk_bytes
+    if absent_bytes > limit:
+        cache_files.fail(
+            f"{path}: {absent_bytes:,} bytes of chunks that are not stored; at most {limit:,}"
+        )
+    return indices
+
+
+def _read_foreign_index(
+    cache_files: CacheFiles, store: Store, name: str, grid: Grid, storage: ChunkStorage
+) -> Array:
+    index = read_index(cache_files, store, name, grid, index_first=storage.index_first)
+    absent = (index[:, 0] == layout.ABSENT) | (index[:, 1] == 0)
+    stored = index[~absent]
+    # Chunks that overlap would let a small file stand for any number of rows.
+    stored = stored[np.argsort(stored[:, 0], kind="stable")]
+    ends = stored[:, 0] + stored[:, 1]
+    if (stored[1:, 0] < ends[:-1]).any():
+        cache_files.fail(f"{name}: the shard index has chunks that lie over each other")
+    index = index.copy()
+    index[absent] = 0
+    return index
+
+
+def _single_chunk_index(
+    cache_files: CacheFiles, store: Store, name: str, grid: Grid, storage: ChunkStorage
+) -> Array:
+    """Return the index of a file that is one chunk."""
+    del store, storage
+    if name not in cache_files.files:
+        cache_files.fail(f"{name}: missing")
+    index = np.array([[0, cache_files.files[name][0]]], np.uint64)
+    _check_stored_sizes(cache_files, name, grid, index[:, 1])
+    return index
