@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datacheck.model.finding import Report
     from datacheck.preview.run_previews import PreviewProcess
     from datacheck.scan import ScanRun
-    from datacheck.scan.previous_runs import PreviousRun
+    from datacheck.scan.run_state import RunState
 
 
 def show(
@@ -68,7 +68,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
 
-    def made(report: Report, previous_run: PreviousRun) -> tuple[int, bytes, Callable[[], None]]:
+    def made(report: Report, previous_run: RunState) -> tuple[int, bytes, Callable[[], None]]:
         badge_bytes = b"" if badge is None else _badge(report)
         return (
             report.exit_code,
@@ -84,7 +84,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
 
 
 def _printing(
-    report: Report, rows: ScanRun | PreviousRun, form: str, *, page: bool
+    report: Report, rows: ScanRun | RunState, form: str, *, page: bool
 ) -> Callable[[], None]:
     """Return a function that prints a report.
 
@@ -126,7 +126,7 @@ def _result_json(report: Report) -> dict[str, Any]:
     return result
 
 
-def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
+def _bytes(report: Report, rows: ScanRun | RunState, form: str) -> bytes:
     if form == "sarif":
         from datacheck.report.ci import sarif
         from datacheck.report.words import escaped_json
@@ -149,7 +149,7 @@ def _bytes(report: Report, rows: ScanRun | PreviousRun, form: str) -> bytes:
     return escaped_json(result_bytes(report.folder))
 
 
-def _places(report: Report, rows: ScanRun | PreviousRun) -> dict[str, Path]:
+def _places(report: Report, rows: ScanRun | RunState) -> dict[str, Path]:
     """Return the file of each example; none for a loader, whose files are unknown."""
     example_keys = {
         key for finding in [*report.findings, *report.suppressed] for key in finding.examples

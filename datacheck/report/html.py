@@ -40,7 +40,6 @@ from datacheck.rules.base import pluralize
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.runtime import fsops
 from datacheck.scan.previous_runs import reference_of
-from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import (
     PAGE,
     SAMPLES,
@@ -53,6 +52,7 @@ from datacheck.scan.run_documents import (
     run_in,
 )
 from datacheck.scan.samples import read_failing, read_table
+from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.load import read_text
 from datacheck.schema.model import Schema
 

@@ -31,8 +31,7 @@ from datacheck.rules.selection import (
 )
 from datacheck.runtime.hashing import digest64, digest_bytes
 from datacheck.scan import run_dir
-from datacheck.scan.baseline import apply as apply_baseline
-from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.judging import read_prior_results
 from datacheck.scan.loader_process import (
     Answer,
     DeterminismPasses,
@@ -43,12 +42,14 @@ from datacheck.scan.loader_process import (
     spread,
     whole_fields,
 )
-from datacheck.scan.previous_runs import PreviousRun, Slots, named_reference, read_reference
-from datacheck.scan.run import Request, ScanRun, publish, run_scan
+from datacheck.scan.run import run_scan
+from datacheck.scan.run_state import RunState, Slots
+from datacheck.scan.run_writer import RunContents, publish
+from datacheck.scan.scan_run import Request, ScanRun
+from datacheck.scan.scanned_dataset import with_stated_values
 from datacheck.scan.summary import RunContext, report_of
 from datacheck.scan.worker import checked_rows, unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources import with_label_table, with_stats
 from datacheck.sources.base import Part, Unread, blocks
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Entries
@@ -367,16 +368,13 @@ def run_audit(
     Notes:
         Never incremental, since changes of the user's code cannot be detected.
     """
+    prior = read_prior_results(schema, request.reference, request.baseline)
     of_files = replace(request, output=None, reference=None, baseline=None)
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
     began = time.time()
     root = Path.cwd() if audit.files is None else request.data
-    resolved = with_label_table(
-        with_stats(schema.placed((), root), root, request.roots)[0], root, request.roots
-    )[0]
+    resolved, _ = with_stated_values(schema.placed((), root), root, request.roots)
     placed = served(resolved.for_split(audit.split))
-    baseline = None if request.baseline is None else read_baseline(request.baseline)
-    reference = None if request.reference is None else read_reference(request.reference, schema)
     add_module_folders(request.paths)
     choices = [
         for_loader(choice) for choice in choose_rules(placed, rules_for(placed), _level(request))
@@ -388,23 +386,24 @@ def run_audit(
     first_pass.read()
     notes, unchecked = _contract(first_pass, audit, files)
     choices = _without_nondeterminism(choices, notes, first_pass)
-    judged = judge(first_pass.table, placed, choices, notes, first_pass.crashes, reference)
+    judged = judge(first_pass.table, placed, choices, notes, first_pass.crashes, prior.reference)
     notes += (
         [] if files is None else loader_failures(judged, first_pass.table.keys, files, audit.split)
     )
     if codes := _caused_rules(notes):
         choices = [_suppressed_by_contract(choice, codes) for choice in choices]
-        judged = judge(first_pass.table, placed, choices, notes, first_pass.crashes, reference)
+        judged = judge(
+            first_pass.table, placed, choices, notes, first_pass.crashes, prior.reference
+        )
     judged = replace(judged, findings=[_with_loader_fix(finding) for finding in judged.findings])
-    judged, silenced = (
-        (judged, []) if baseline is None else apply_baseline(baseline, judged, first_pass.table)
-    )
+    judged, silenced = prior.without_known(judged, first_pass.table)
     state = _state(audit, first_pass)
-    report = _report(schema, state, request, first_pass, judged, began, [*unchecked, *silenced])
+    remarks = prior.reference_name
+    unchecked += silenced
+    report = _report(schema, state, request, first_pass, judged, began, unchecked, remarks)
     journal = run_dir.Journal(place, "")
     with journal.held():
-        folder = publish(report, schema, judged, state, {}, place, journal)
-    report = replace(report, folder=str(folder))
+        report = publish(RunContents(report, judged, schema, state, {}), place, journal)
     return ScanRun(report, first_pass.table, state.listing, judged.valid, judged.codes, schema)
 
 
@@ -626,10 +625,10 @@ def _file_finding_notes(report: Report) -> Iterator[str]:
         )
 
 
-def _state(audit: Audit, first_pass: _FirstPass) -> PreviousRun:
+def _state(audit: Audit, first_pass: _FirstPass) -> RunState:
     listing = Listing(Path(audit.factory), Entries.of([]))
     undeclared = sorted(first_pass.undeclared)
-    return PreviousRun(
+    return RunState(
         listing,
         "",
         Slots([], [], {}),
@@ -641,16 +640,18 @@ def _state(audit: Audit, first_pass: _FirstPass) -> PreviousRun:
 
 def _report(
     schema: Schema,
-    state: PreviousRun,
+    state: RunState,
     request: Request,
     first_pass: _FirstPass,
     judged: RuleResults,
     began: float,
     unchecked: Sequence[str],
+    remarks: Mapping[str, Any],
 ) -> Report:
-    facts = RunContext(schema, state.listing.root, state, began, 0, 0, _level(request))
+    facts = RunContext(
+        schema, state.listing.root, state, began, 0, 0, _level(request), remarks=remarks
+    )
     report = report_of(facts, request.command, request.fail_on, judged)
     digest = digest_bytes(np.ascontiguousarray(first_pass.digests, dtype="<u8").tobytes())
     dataset = report.dataset | {"digest": digest, "bytes": int(first_pass.table.nbytes.sum())}
-    run = report.run | named_reference(request.reference)
-    return replace(report, run=run, dataset=dataset, unchecked=[*unchecked, *report.unchecked])
+    return replace(report, dataset=dataset, unchecked=[*unchecked, *report.unchecked])

@@ -25,9 +25,10 @@ from datacheck.model.sample import Depth
 from datacheck.model.table import Table
 from datacheck.rules.chat_turns import FAILED
 from datacheck.runtime.machine import usable_cpus
-from datacheck.runtime.sandbox import Sandbox
-from datacheck.scan.previous_runs import Slot, share_keys
+from datacheck.runtime.sandbox import Sandbox, sandbox_parts
+from datacheck.scan.row_reuse import share_keys
 from datacheck.scan.run_dir import Journal
+from datacheck.scan.run_state import Slot
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.scan.worker import is_plain, unread_rows
 from datacheck.schema.model import Schema
@@ -275,6 +276,11 @@ class ScanJob:
     def sandbox(self) -> Sandbox | None:
         """The sandbox of the children; None where the schema names the user's own functions."""
         return sandbox_of(self.root, self.roots, self.schema)
+
+    @property
+    def sandbox_text(self) -> str:
+        """The parts of the sandbox, for the record."""
+        return "off (own checks)" if self.sandbox is None else sandbox_parts()
 
 
 @dataclass(eq=False)

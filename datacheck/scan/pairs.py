@@ -26,7 +26,7 @@ from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
 from datacheck.runtime.machine import usable_cpus
 from datacheck.scan.measuring import ScanJob
-from datacheck.scan.previous_runs import Slot
+from datacheck.scan.run_state import Slot
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread

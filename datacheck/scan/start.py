@@ -11,7 +11,9 @@ from datacheck.model.finding import Progress
 from datacheck.model.table import Texts
 from datacheck.rules import rules_for
 from datacheck.rules.selection import rule_complaints
-from datacheck.scan.run import FailOn, Request, ScanRun, list_dataset, run_scan
+from datacheck.scan.run import run_scan
+from datacheck.scan.scan_run import FailOn, Request, ScanRun
+from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.model import Schema
 from datacheck.schema.validate import Complaint
 from datacheck.sources import matches

@@ -12,7 +12,7 @@ from datacheck.rules.base import Measure
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.scan import Request, run_scan
 from datacheck.scan import run as run_module
-from datacheck.scan.previous_runs import measured_key
+from datacheck.scan.measurement_settings import MeasurementSettings
 from tests.scan.conftest import make_rule, make_schema
 
 FILM = {
@@ -156,7 +156,8 @@ def test_the_key_of_rows_knows_the_level_where_it_changes_them():
     rules = catalogue()
 
     def key(schema, level):
-        return measured_key(schema, measures_of(choose_rules(schema, rules), "numeric"), level)
+        measures = measures_of(choose_rules(schema, rules), "numeric")
+        return MeasurementSettings.of(schema, measures, level).key
 
     plain, film, open_ = make_schema(), film_schema(), make_schema({"x": {}, "*": {}})
     assert key(plain, "numeric") == key(plain, "deep") != key(plain, "structure")

@@ -216,7 +216,9 @@ def test_a_reference_is_a_finished_run_of_the_same_schema(in_tmp, monkeypatch):
     np.save(in_tmp / "data" / "a.npy", np.ones(3))
     schema = make_schema({"x": {"role": "value"}})
     seen = []
-    monkeypatch.setattr("datacheck.scan.run.judge", lambda *a: (seen.append(a[5]), judge(*a))[1])
+    monkeypatch.setattr(
+        "datacheck.scan.judging.judge", lambda *a: (seen.append(a[5]), judge(*a))[1]
+    )
     run_scan(schema, Request(in_tmp / "data"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck" / "latest"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck"))
