@@ -118,7 +118,9 @@ def scan_loader(
         UsageError: the loader cannot be built, or an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
-    from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  only scans of loaders need it
+    # Only scans of loaders need these.
+    from datacheck.scan.loader_audit.audit import run_audit  # noqa: PLC0415
+    from datacheck.scan.loader_audit.loader_process import COMPARED, Audit  # noqa: PLC0415
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     paths = options.pop("paths", None) or paths_of(
