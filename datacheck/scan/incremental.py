@@ -18,15 +18,16 @@ import numpy as np
 from datacheck.model.finding import Progress
 from datacheck.model.table import SKIPPED, Table, concatenate
 from datacheck.scan.coverage import first_bytes_notes
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measurement_settings import MeasurementSettings
-from datacheck.scan.measuring import MeasureResult, ScanJob, measure
+from datacheck.scan.measuring import MeasureResult, measure
 from datacheck.scan.previous_runs import CHANGED, changes, same_data_run
 from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
+from datacheck.scan.rows import unread_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, Slots, last_finished
 from datacheck.scan.scanned_dataset import ScannedDataset
 from datacheck.scan.unlisted import BoundedTables
-from datacheck.scan.worker import unread_rows
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread, Work
 from datacheck.sources.listing import Listing

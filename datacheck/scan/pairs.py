@@ -25,7 +25,7 @@ from datacheck.rules.base import Rule, RuleContext
 from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.measuring import ScanJob
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.run_state import Slot
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
@@ -112,10 +112,7 @@ class Rereader:
             RuntimeError: `Rule.compare` raised; the text is its traceback.
         """
         job = self._job
-        task = {
-            "schema": job.schema.as_dict(),
-            "root": str(job.root.absolute()),
-            "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
+        task = job.as_wire() | {
             "rule": rule.code,
             "name": case.name,
             "split": split,

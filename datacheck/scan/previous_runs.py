@@ -20,10 +20,10 @@ from datacheck.model.table import Note, Table
 from datacheck.rules.measures import in_form
 from datacheck.rules.selection import Choice
 from datacheck.scan import run_documents
+from datacheck.scan.measure_tasks import is_plain
 from datacheck.scan.run_documents import read_result
 from datacheck.scan.run_state import RunState
 from datacheck.scan.samples import read_table
-from datacheck.scan.worker import is_plain
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing

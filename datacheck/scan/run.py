@@ -26,7 +26,7 @@ from datacheck.model.finding import Progress
 from datacheck.model.sample import Depth
 from datacheck.scan.incremental import measure_dataset
 from datacheck.scan.judging import PriorResults, choose_criteria, judge_run, read_prior_results
-from datacheck.scan.measuring import ScanJob
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.pairs import CachedSecondRead, Rereader
 from datacheck.scan.run_dir import Journal, run_location
 from datacheck.scan.run_writer import RunContents, publish

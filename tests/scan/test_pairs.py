@@ -11,7 +11,7 @@ from datacheck.rules.base import RuleContext
 from datacheck.rules.engine import MOST_PAIRS, judge, with_pairs
 from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, pairs, run_scan
-from datacheck.scan.measuring import ScanJob
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item

@@ -483,7 +483,7 @@ def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
     assert not Path(".datacheck/latest").exists()
     assert list(Path(".datacheck").glob("*/result.json")) == []
     monkeypatch.undo()
-    os.chdir(data.parent)
+    monkeypatch.chdir(data.parent)
     assert run(data).report.run["kept_files"] == 20
 
 

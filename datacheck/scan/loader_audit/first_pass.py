@@ -17,7 +17,7 @@ from datacheck.rules.measurement import MeasurementRunner
 from datacheck.scan.loader_audit.determinism import spread
 from datacheck.scan.loader_audit.index_checks import ServedIndex, sample_digest
 from datacheck.scan.loader_audit.loader_process import Answer, Audit, Loader, read_all
-from datacheck.scan.worker import checked_rows, unread_rows
+from datacheck.scan.rows import checked_rows, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Part, Unread, blocks
