@@ -39,7 +39,7 @@ from datacheck.report.words import relative_to_cwd
 from datacheck.rules.base import pluralize
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.runtime import fsops
-from datacheck.scan.previous_runs import reference_of
+from datacheck.scan.prior_results import reference_of
 from datacheck.scan.run_documents import (
     PAGE,
     SAMPLES,

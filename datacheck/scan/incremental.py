@@ -18,6 +18,7 @@ import numpy as np
 from datacheck.model.finding import Progress
 from datacheck.model.table import SKIPPED, Table, concatenate
 from datacheck.scan.coverage import first_bytes_notes
+from datacheck.scan.judging import Criteria
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measurement_settings import MeasurementSettings
 from datacheck.scan.measuring import MeasureResult, measure
@@ -26,6 +27,7 @@ from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
 from datacheck.scan.rows import unread_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, Slots, last_finished
+from datacheck.scan.scan_run import Request
 from datacheck.scan.scanned_dataset import ScannedDataset
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.sources import open_source
@@ -49,6 +51,21 @@ class MeasuredState:
     kept_files: int
     kept_samples: int
     last: Path | None = None
+
+
+def scan_job(dataset: ScannedDataset, criteria: Criteria, request: Request) -> ScanJob:
+    """Return what all tasks of a scan share."""
+    return ScanJob(
+        schema=dataset.schema,
+        root=dataset.root,
+        roots=dataset.roots,
+        measures=[measure.name for measure in criteria.measures],
+        level=criteria.level,
+        workers=request.workers,
+        scheduler=request.scheduler,
+        limits=request.limits,
+        paths=request.paths,
+    )
 
 
 def measure_dataset(

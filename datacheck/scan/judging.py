@@ -6,63 +6,26 @@ to compare: a scan reads them again, a rescore has no data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from datacheck.model.finding import Verdict
 from datacheck.model.sample import Depth
-from datacheck.model.table import Table
 from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.rules.engine import PairReader, RuleResults, judge
 from datacheck.rules.selection import Choice, choose_rules, for_files, measures_of
-from datacheck.scan import baseline
 from datacheck.scan.coverage import UNREAD, ReadCoverage, coverage, notes_with_unread
 from datacheck.scan.measurement_settings import MeasurementSettings
-from datacheck.scan.previous_runs import comparable, named_reference, read_reference
+from datacheck.scan.previous_runs import comparable
+from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.run_documents import check_crashes
 from datacheck.scan.run_state import RunState
 from datacheck.schema.model import Schema
 from datacheck.sources.indexes import StepRates
-
-
-@dataclass(frozen=True, eq=False)
-class PriorResults:
-    """Results of earlier runs that the user has a run compared with.
-
-    Args:
-        reference: the rows of a finished run, or None.
-        reference_name: id and folder of that run as ``result.json`` states them; {} without one.
-        baseline: known findings, which are not reported again, or None.
-    """
-
-    reference: Table | None
-    reference_name: Mapping[str, Mapping[str, str]]
-    baseline: baseline.Baseline | None
-
-    def without_known(self, results: RuleResults, table: Table) -> tuple[RuleResults, list[str]]:
-        """Return results without known findings, and sentences on what the baseline hides."""
-        if self.baseline is None:
-            return results, []
-        return baseline.apply(self.baseline, results, table)
-
-
-def read_prior_results(
-    schema: Schema, reference: Path | None, known_findings: Path | None
-) -> PriorResults:
-    """Read the reference and the baseline of a scan.
-
-    Raises:
-        UsageError: one of them cannot be read, or is of another schema.
-    """
-    return PriorResults(
-        None if reference is None else read_reference(reference, schema),
-        named_reference(reference),
-        None if known_findings is None else baseline.read(known_findings),
-    )
 
 
 @dataclass(frozen=True, eq=False)

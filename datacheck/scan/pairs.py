@@ -62,11 +62,6 @@ class CachedSecondRead:
         self._known = known
         self.answers: dict[str, Mapping[str, Array]] = {}
 
-    @property
-    def has_read(self) -> bool:
-        """Whether any pair had to be read."""
-        return not self.answers.keys() <= self._known.keys()
-
     def __call__(
         self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
     ) -> Mapping[str, Array]:
@@ -81,6 +76,21 @@ class CachedSecondRead:
                 self._read(rule, case, split, rows, pairs) if cached is None else cached
             )
         return self.answers[question]
+
+
+class NoSecondRead:
+    """A `PairReader` that reads nothing and remembers which rules asked for a second read."""
+
+    def __init__(self) -> None:
+        self.rule_codes: set[str] = set()
+
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> Mapping[str, Array]:
+        """Return no values."""
+        del case, split, rows, pairs
+        self.rule_codes.add(rule.code)
+        return {}
 
 
 class Rereader:

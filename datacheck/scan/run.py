@@ -2,7 +2,7 @@
 
 Each stage is a module that hands one value to the next:
 
-1. `judging.read_prior_results`: the reference and the baseline, so that a mistake in an option is
+1. `prior_results.read_prior_results`: the reference and the baseline, so that a mistake in an option is
    reported before any data are listed.
 2. `scanned_dataset.open_dataset` lists the files and puts the schema in force: a `ScannedDataset`.
 3. `judging.choose_criteria` chooses the rules, and with them the measurements: `Criteria`.
@@ -23,20 +23,16 @@ from typing import Any
 
 from datacheck.errors import DamagedRunError
 from datacheck.model.finding import Progress
-from datacheck.model.sample import Depth
-from datacheck.scan.incremental import measure_dataset
-from datacheck.scan.judging import PriorResults, choose_criteria, judge_run, read_prior_results
-from datacheck.scan.measure_tasks import ScanJob
+from datacheck.scan.incremental import measure_dataset, scan_job
+from datacheck.scan.judging import choose_criteria, judge_run
 from datacheck.scan.pairs import CachedSecondRead, Rereader
+from datacheck.scan.prior_results import PriorResults, read_prior_results
 from datacheck.scan.run_dir import Journal, run_location
 from datacheck.scan.run_writer import RunContents, publish
 from datacheck.scan.scan_run import Request, ScanRun
 from datacheck.scan.scanned_dataset import ScannedDataset, open_dataset
 from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.model import Schema
-
-# Up to this many bytes, a scan without a level reads pixels too: it takes some seconds.
-SMALL = 64 << 20
 
 
 def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
@@ -76,21 +72,11 @@ def _scan(
     began: float,
     progress: Progress | None,
 ) -> ScanRun:
-    level = _level(request, dataset.listing.nbytes)
+    level = request.level or dataset.default_level
     criteria = choose_criteria(
         dataset.rates, level, prior, request.paths, allow_unread=request.allow_unread
     )
-    job = ScanJob(
-        schema=dataset.schema,
-        root=dataset.root,
-        roots=request.roots,
-        measures=[measure.name for measure in criteria.measures],
-        level=level,
-        workers=request.workers,
-        scheduler=request.scheduler,
-        limits=request.limits,
-        paths=request.paths,
-    )
+    job = scan_job(dataset, criteria, request)
     place = run_location(dataset.schema, dataset.root, dataset.only, request.roots, request.output)
     journal = Journal(place, criteria.settings.key)
     with journal.held():
@@ -113,7 +99,7 @@ def _scan(
             level=level,
             silenced=judged.silenced,
             coverage=judged.coverage,
-            remarks=_remarks(request, job, prior),
+            remarks=_remarks(request, prior, job.sandbox_text),
             last=measured.last,
         )
         report = report_of(facts, request.command, request.fail_on, judged.results)
@@ -129,14 +115,8 @@ def _scan(
     )
 
 
-def _level(request: Request, nbytes: int) -> Depth:
-    if request.level is not None:
-        return request.level
-    return "deep" if nbytes <= SMALL else "numeric"
-
-
-def _remarks(request: Request, job: ScanJob, prior: PriorResults) -> dict[str, Any]:
-    remarks: dict[str, Any] = {"sandbox": job.sandbox_text, **prior.reference_name}
+def _remarks(request: Request, prior: PriorResults, sandbox: str) -> dict[str, Any]:
+    remarks: dict[str, Any] = {"sandbox": sandbox, **prior.reference_name}
     if request.allow_unread:
         remarks["allow_unread"] = True
     return remarks

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from datacheck.errors import UsageError
+from datacheck.model.sample import Depth
 from datacheck.model.table import Note
 from datacheck.schema.model import Schema
 from datacheck.sources import (
@@ -25,6 +26,9 @@ from datacheck.sources import (
 from datacheck.sources.base import Work
 from datacheck.sources.indexes import StepRates
 from datacheck.sources.listing import Listing, list_files, target
+
+# Up to this many bytes, a scan without a level reads pixels too: it takes some seconds.
+SMALL = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,11 @@ class ScannedDataset:
     def schema(self) -> Schema:
         """The schema in force."""
         return self.rates.schema
+
+    @property
+    def default_level(self) -> Depth:
+        """How deep a scan reads where the user names no level."""
+        return "deep" if self.listing.nbytes <= SMALL else "numeric"
 
     @cached_property
     def work(self) -> Work:

@@ -10,8 +10,7 @@ from datacheck.model.sample import DEPTHS
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.rules.selection import choose_rules, measures_of
-from datacheck.scan import Request, run_scan
-from datacheck.scan import run as run_module
+from datacheck.scan import Request, run_scan, scanned_dataset
 from datacheck.scan.measurement_settings import MeasurementSettings
 from tests.scan.conftest import make_rule, make_schema
 
@@ -256,7 +255,7 @@ def test_columns_of_a_table_are_told_by_its_header(in_tmp):
 def test_without_a_level_small_datasets_are_read_deep(in_tmp, monkeypatch, limit, level):
     write_demos(in_tmp / "a.hdf5", [(np.arange(20.0).reshape(10, 2), 10)] * 2)
     size = (in_tmp / "a.hdf5").stat().st_size
-    monkeypatch.setattr(run_module, "SMALL", size + limit)
+    monkeypatch.setattr(scanned_dataset, "SMALL", size + limit)
     scanned = scan(film_schema(), in_tmp, None)
     assert scanned.report.run["level"] == level
     assert any("pixels of rgb" in line for line in scanned.report.unchecked) == (level == "numeric")

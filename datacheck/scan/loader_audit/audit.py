@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from datacheck.model.finding import Progress
-from datacheck.scan.judging import read_prior_results
 from datacheck.scan.loader_audit.contract_checks import check_contract
 from datacheck.scan.loader_audit.first_pass import AuditProgress, read_loader
 from datacheck.scan.loader_audit.loader_process import Audit
 from datacheck.scan.loader_audit.loader_report import loader_run
 from datacheck.scan.loader_audit.loader_rules import choose_loader_criteria, judge_loader
+from datacheck.scan.prior_results import read_prior_results
 from datacheck.scan.run import run_scan
 from datacheck.scan.run_dir import Journal, run_location
 from datacheck.scan.run_writer import publish

@@ -10,9 +10,9 @@ import numpy as np
 
 from datacheck.rules.engine import RuleResults
 from datacheck.runtime.hashing import digest_bytes
-from datacheck.scan.judging import PriorResults
 from datacheck.scan.loader_audit.first_pass import FirstPass
 from datacheck.scan.loader_audit.loader_rules import LoaderCriteria
+from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.run_state import RunState, Slots
 from datacheck.scan.run_writer import RunContents
 from datacheck.scan.scan_run import Request

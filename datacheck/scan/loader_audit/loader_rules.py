@@ -26,12 +26,12 @@ from datacheck.rules.selection import (
     measures_of,
     served,
 )
-from datacheck.scan.judging import PriorResults
 from datacheck.scan.loader_audit.contract_checks import ContractChecks
 from datacheck.scan.loader_audit.file_comparison import loader_failures
 from datacheck.scan.loader_audit.first_pass import FirstPass
 from datacheck.scan.loader_audit.index_checks import INDEX_FAULTS
 from datacheck.scan.loader_audit.loader_process import Audit
+from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.scan_run import Request, ScanRun
 from datacheck.scan.scanned_dataset import with_stated_values
 from datacheck.schema.model import Schema
