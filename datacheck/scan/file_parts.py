@@ -30,7 +30,7 @@ class _FileParts:
     """A file that is read in parts.
 
     Args:
-        seen: the file's entry when cutting began.
+        entry: of the file when cutting began.
         parts: how many there are; 0 until all are cut.
         digest: of the whole file.
         done: how many parts came back.
@@ -38,7 +38,7 @@ class _FileParts:
         of_rows: reading the first part determines the others.
     """
 
-    seen: Entry | None
+    entry: Entry | None
     parts: int = 0
     digest: str = ""
     done: int = 0
@@ -62,14 +62,14 @@ class FileCutter:
         self._series = min(workers or _SERIES, _SERIES)
         self._files: dict[Slot, _FileParts] = {}
         # The other parts of files whose first part has been read.
-        self._told: deque[Item | list[Item]] = deque()
+        self._later_parts: deque[Item | list[Item]] = deque()
 
     def items(self, items: Iterable[Item]) -> Iterator[Item | list[Item] | None]:
         """Yield the items; a large file of lines as its parts, in order, each as soon as it is cut.
 
         Notes:
             A large file of rows, and a packed file, yields its first part in the item's place. Only
-            reading that part determines how many others there are. They come after `whole` has
+            reading that part determines how many others there are. They come after `complete` has
             received the first result: those of a packed file as lists, each for one child. None
             means that only such parts are left, and that they are not known yet.
         """
@@ -79,12 +79,12 @@ class FileCutter:
                 yield self._first_part(item) if self._source.cut_when_read(item) else item
             else:
                 yield from self._parts(item, cut)
-            while self._told:
-                yield self._told.popleft()
+            while self._later_parts:
+                yield self._later_parts.popleft()
         while any(file.of_rows and not file.parts for file in self._files.values()):
             yield None  # the first part of a file is being read
-            while self._told:
-                yield self._told.popleft()
+            while self._later_parts:
+                yield self._later_parts.popleft()
 
     def _first_part(self, item: Item) -> Item:
         self._files[item.path, item.split] = _FileParts(
@@ -107,7 +107,9 @@ class FileCutter:
                 del self._files[item.path, item.split]
                 yield item  # reading it reports why it cannot be read
 
-    def whole(self, item: Item, answers: Sequence[MeasuredItems]) -> Iterator[list[MeasuredItems]]:
+    def complete(
+        self, item: Item, answers: Sequence[MeasuredItems]
+    ) -> Iterator[list[MeasuredItems]]:
         """Yield the answers about whole files: of an item at once, of parts with the last part."""
         if item.whole:
             yield from ([answer] for answer in answers)
@@ -116,20 +118,19 @@ class FileCutter:
         file.answers += answers
         file.done += 1
         if not file.parts and file.of_rows:
-            total, step = answers[0].cut if answers else (0, 0)
-            starts = range(step, total, step) if step else ()
-            file.parts = 1 + len(starts)
-            later_parts = [
-                replace(item, rows=(start, min(start + step, total))) for start in starts
-            ]
-            self._told += (
-                _cut_series(later_parts, self._series)
-                if self._source.is_packed(item)
-                else later_parts
-            )
+            samples, step = answers[0].cut if answers else (0, 0)
+            file.parts = 1 + self._cut_rows(item, samples, step)
         if file.done == file.parts:
             del self._files[item.path, item.split]
             yield _merged(item.path, item.split, file)
+
+    def _cut_rows(self, item: Item, samples: int, step: int) -> int:
+        """Cut a file of `samples` rows behind its first `step`; return the number of parts."""
+        starts = range(step, samples, step) if step else ()
+        parts = [replace(item, rows=(start, min(start + step, samples))) for start in starts]
+        packed = self._source.is_packed(item)
+        self._later_parts += _cut_series(parts, self._series) if packed else parts
+        return len(parts)
 
     def rest(self) -> Iterator[list[MeasuredItems]]:
         """Yield the answers about files whose parts could not all be cut."""
@@ -155,7 +156,7 @@ def _merged(path: str, split: str, file: _FileParts) -> list[MeasuredItems]:
         undeclared=[name for part in file.answers for name in part.undeclared],
         deaths=[death for part in file.answers for death in part.deaths],
     )
-    if not file.parts or not all(_is_same_file(part, path, file.seen) for part in file.answers):
+    if not file.parts or not all(_is_same_file(part, path, file.entry) for part in file.answers):
         keys = [key for part in file.answers for key in part.rows().keys if key != path]
         unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
         return [replace(merged, table=unread_rows(unread, path, split).as_wire())]

@@ -8,7 +8,7 @@ sample that a list names and that has no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Progress
-from datacheck.model.table import SKIPPED, Table, concatenate
+from datacheck.model.table import SKIPPED, concatenate
 from datacheck.scan.coverage import first_bytes_notes
 from datacheck.scan.judging import Criteria
 from datacheck.scan.measure_tasks import ScanJob
@@ -24,14 +24,14 @@ from datacheck.scan.measurement_settings import MeasurementSettings
 from datacheck.scan.measuring import MeasureResult, measure
 from datacheck.scan.previous_runs import CHANGED, changes, same_data_run
 from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
-from datacheck.scan.rows import unread_rows
+from datacheck.scan.rows import missing_rows
 from datacheck.scan.run_dir import Journal, RunLocation
-from datacheck.scan.run_state import RunState, Slots, last_finished
+from datacheck.scan.run_state import RunState, last_finished
 from datacheck.scan.scan_run import Request
 from datacheck.scan.scanned_dataset import ScannedDataset
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Unread, Work
+from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing
 
 Array = np.ndarray[Any, Any]
@@ -139,7 +139,7 @@ class _GatheredRows:
     Args:
         listing: the files as they were when they were read, with the digests of those in use.
         used: bool (files): the files that rows come from.
-        done: which items are done, and the files of each.
+        reused: which items are done, kept or new, and the files of each.
         fresh: what the children answered.
         tables: kept rows, new rows, and the rows of samples without a file.
         kept_files, kept_samples: how many come from an earlier scan.
@@ -147,7 +147,7 @@ class _GatheredRows:
 
     listing: Listing
     used: Array
-    done: ReusedRows
+    reused: ReusedRows
     fresh: MeasureResult
     tables: BoundedTables
     kept_files: int
@@ -164,27 +164,27 @@ def _gather_rows(
     progress: Progress | None,
 ) -> _GatheredRows:
     source = open_source(job.schema, job.root, job.roots)
-    done = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
-    kept_files = int(done.done.sum())
-    kept_samples = sum(map(len, done.tables))
-    places = np.flatnonzero(~done.done)
+    reused = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
+    kept_files = int(reused.done.sum())
+    kept_samples = sum(map(len, reused.tables))
+    places = np.flatnonzero(~reused.done)
     todo = [work.items[place] for place in places.tolist()]
-    fresh = measure(job, source, done.listing, todo, journal, progress, kept_files)
-    done.done[places[fresh.done]] = True
-    done.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
-    tables = BoundedTables(job.schema, [*done.tables, *fresh.rows.tables(), missing_rows(work)])
-    if done.tables and tables.lack(partly=done.partly):
+    fresh = measure(job, source, reused.listing, todo, journal, progress, kept_files)
+    reused.done[places[fresh.done]] = True
+    reused.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
+    tables = BoundedTables(job.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)])
+    if reused.tables and tables.lack(partly=reused.partly):
         return _gather_rows(dataset, work, job, settings, (), journal, progress)
-    used = _used_files(work.items, done, dataset.listing)
+    used = reused.used_files(work.items)
     # Digests of files in use only: the digest of the listing must not depend on earlier scans.
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
     marks = {
         path: np.array(offsets, np.int64).reshape(-1, 2) for path, offsets in source.marks.items()
     }
     listing = replace(
-        dataset.listing, entries=fresh.entries, marks=dict(done.listing.marks) | marks
+        dataset.listing, entries=fresh.entries, marks=dict(reused.listing.marks) | marks
     )
-    return _GatheredRows(listing, used, done, fresh, tables, kept_files, kept_samples)
+    return _GatheredRows(listing, used, reused, fresh, tables, kept_files, kept_samples)
 
 
 def _state_of(
@@ -197,16 +197,16 @@ def _state_of(
     listing, fresh, tables = gathered.listing, gathered.fresh, gathered.tables
     table = concatenate(tables.tables())
     whole = bool(
-        gathered.done.done.all()
+        gathered.reused.done.all()
         and (listing.entries.digests[gathered.used] != b"").all()
         and not (table.status == SKIPPED).any()
     )
-    undeclared = gathered.done.undeclared | fresh.rows.named(fresh.undeclared)
+    undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
     return RunState(
         only=dataset.only,
         listing=listing,
         key=settings.key,
-        items=_slots(work.items, gathered.done),
+        items=gathered.reused.slots(work.items),
         table=table,
         undeclared=sorted(tables.named(undeclared)),
         measured=settings.as_json(),
@@ -221,43 +221,3 @@ def _state_of(
         crashes=list(fresh.crashes.values()),
         deaths=fresh.deaths,
     )
-
-
-def _used_files(items: Sequence[Item], kept: ReusedRows, listing: Listing) -> Array:
-    """Return bool (files): files that contributed to some item's rows.
-
-    Notes:
-        Drops an item from `kept` where one of its files is not listed (DATA was one file).
-    """
-    find: Callable[[str], int] = listing.entries.find
-    used = np.zeros(len(listing.entries), bool)
-    for place in np.flatnonzero(kept.done).tolist():
-        file_places = [find(file) for file in kept.companions.get(place, (items[place].path,))]
-        used[[i for i in file_places if i >= 0]] = True
-        if min(file_places) < 0:
-            kept.done[place] = False
-            del kept.companions[place]
-    return used
-
-
-def _slots(items: Sequence[Item], kept: ReusedRows) -> Slots:
-    places = np.flatnonzero(kept.done).tolist()
-    return Slots(
-        [items[place].path for place in places],
-        [items[place].split for place in places],
-        {
-            number: kept.companions[place]
-            for number, place in enumerate(places)
-            if place in kept.companions
-        },
-    )
-
-
-def missing_rows(work: Work) -> Table:
-    """Return a table with one row for each note on a sample without a readable file.
-
-    One table for all notes, because there may be 100,000 of them.
-    """
-    notes = [note for note in work.notes if note.missing]
-    unread = [Unread(note.key, note.code, note.reason) for note in notes]
-    return unread_rows(unread, [note.key for note in notes], [note.split for note in notes])

@@ -194,7 +194,7 @@ def measure(
                 if job.scheduler is not None:
                     _check_visible(job, outcome, listing)
                 task_items = [Item.from_dict(record) for record in outcome.task["items"]]
-                complete = list(cutter.whole(task_items[0], _answers(job, source, outcome)))
+                complete = list(cutter.complete(task_items[0], _answers(job, source, outcome)))
                 for answers in complete:
                     counts.samples += _store(result, answers, journal)
                 counts.add(task_items, len(complete))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.table import SKIPPED, Table
-from datacheck.scan.run_state import RunState, Slot
+from datacheck.scan.run_state import RunState, Slot, Slots
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing, carried_digests
 
@@ -35,6 +35,34 @@ class ReusedRows:
     tables: list[Table] = field(default_factory=list)
     undeclared: set[str] = field(default_factory=set)
     partly: bool = False
+
+    def used_files(self, items: Sequence[Item]) -> Array:
+        """Return bool (files): files that rows of some item come from.
+
+        Notes:
+            An item with a file that is not listed (DATA was one file) is not done afterwards.
+        """
+        entries = self.listing.entries
+        used = np.zeros(len(entries), bool)
+        for place in np.flatnonzero(self.done).tolist():
+            files = self.companions.get(place, (items[place].path,))
+            file_places = [entries.find(file) for file in files]
+            used[[i for i in file_places if i >= 0]] = True
+            if min(file_places) < 0:
+                self.done[place] = False
+                del self.companions[place]
+        return used
+
+    def slots(self, items: Sequence[Item]) -> Slots:
+        """Return the done items, and the files that each item's rows come from."""
+        places = np.flatnonzero(self.done).tolist()
+        companions = {
+            number: self.companions[place]
+            for number, place in enumerate(places)
+            if place in self.companions
+        }
+        done = [items[place] for place in places]
+        return Slots([item.path for item in done], [item.split for item in done], companions)
 
 
 def unchanged(listing: Listing, key: str, past: RunState) -> bool:

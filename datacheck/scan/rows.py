@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.model.row_keys import storable, storable_keys
 from datacheck.model.sample import Block, Origins
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
-from datacheck.sources.base import Unread
+from datacheck.sources.base import Unread, Work
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +36,16 @@ def unread_rows(
         reasons=storable([f"{u.code} {u.reason}" for u in unread]),
         nbytes=np.zeros(count, np.int64),
     )
+
+
+def missing_rows(work: Work) -> Table:
+    """Return a table with one row for each note on a sample without a readable file.
+
+    One table for all notes, because there may be 100,000 of them.
+    """
+    notes = [note for note in work.notes if note.missing]
+    unread = [Unread(note.key, note.code, note.reason) for note in notes]
+    return unread_rows(unread, [note.key for note in notes], [note.split for note in notes])
 
 
 def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:

@@ -2,8 +2,8 @@
 
 Each stage is a module that hands one value to the next:
 
-1. `prior_results.read_prior_results`: the reference and the baseline, so that a mistake in an option is
-   reported before any data are listed.
+1. `prior_results.read_prior_results` reads the reference and the baseline: `PriorResults`. A mistake
+   in these options is reported before any data are listed.
 2. `scanned_dataset.open_dataset` lists the files and puts the schema in force: a `ScannedDataset`.
 3. `judging.choose_criteria` chooses the rules, and with them the measurements: `Criteria`.
 4. `incremental.measure_dataset` keeps the rows of unchanged files and measures the others in child

@@ -33,7 +33,6 @@ from datacheck.sources.roots import NOT_WHOLE, Entry
 from datacheck.workers.child import Pulse
 from datacheck.workers.wire import answers, int64, natural, text
 
-
 _NAMES = 1000  # undeclared fields that are reported; a name has at most 1,000 characters
 _MOST_PARTS = 1 << 16  # of one file
 _DIGEST = re.compile("[0-9a-f]{32}")

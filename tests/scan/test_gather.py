@@ -3,7 +3,7 @@
 import tracemalloc
 
 from datacheck.model.table import UNREADABLE, Note
-from datacheck.scan.incremental import missing_rows
+from datacheck.scan.rows import missing_rows
 from datacheck.sources import Work
 
 
