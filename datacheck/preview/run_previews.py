@@ -27,8 +27,8 @@ from datacheck.preview.overlays import FailingPose, overlay
 from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT, ranges
+from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template

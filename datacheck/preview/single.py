@@ -30,8 +30,6 @@ from datacheck.preview.run_previews import (
 )
 from datacheck.rules.base import pluralize
 from datacheck.runtime.beneath import ConfinedFolder
-from datacheck.scan.previous_runs import PreviousRun, read_state
-from datacheck.scan.run import list_dataset
 from datacheck.scan.run_documents import (
     SAMPLES,
     read_result,
@@ -41,7 +39,9 @@ from datacheck.scan.run_documents import (
     run_in,
     unread,
 )
+from datacheck.scan.run_state import RunState, read_state
 from datacheck.scan.samples import read_failing
+from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.model import Schema
 from datacheck.sources import check_alone, plan_work, with_rate
 from datacheck.sources.listing import Listing, target
@@ -100,7 +100,7 @@ def _scanned_sample(
     run: Path,
     key: str,
     result: Mapping[str, Any],
-    past: PreviousRun,
+    past: RunState,
     schema: Schema,
     failing: Texts,
     valid: Mapping[str, Any],

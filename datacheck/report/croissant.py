@@ -24,8 +24,8 @@ from datacheck.runtime.aligned import empty
 from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import READ_BYTES, Digester
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.previous_runs import PreviousRun, read_state
 from datacheck.scan.run_documents import read_result, read_schema, reading, run_in, unread
+from datacheck.scan.run_state import RunState, read_state
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import NOT_WHOLE, Entry, Roots
@@ -154,7 +154,7 @@ def card(
 def _card(
     run: str | Path,
     result: Mapping[str, Any],
-    past: PreviousRun,
+    past: RunState,
     schema: Schema,
     given_properties: Mapping[str, str],
     card_folder: Path | None,
@@ -187,7 +187,7 @@ def _card(
     )
 
 
-def _read_run(folder: Path) -> tuple[dict[str, Any], PreviousRun, Schema]:
+def _read_run(folder: Path) -> tuple[dict[str, Any], RunState, Schema]:
     try:
         return read_result(folder), read_state(folder), read_schema(folder)
     except Exception as error:

@@ -35,8 +35,7 @@ from datacheck.report.split_tables import class_shares, drifts, overlaps
 from datacheck.report.words import relative_to_cwd
 from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
-from datacheck.scan.previous_runs import reference_of
-from datacheck.scan.run import ScanRun
+from datacheck.scan.prior_results import reference_of
 from datacheck.scan.run_documents import (
     PAGE,
     SAMPLES,
@@ -49,6 +48,7 @@ from datacheck.scan.run_documents import (
     run_in,
 )
 from datacheck.scan.samples import read_failing, read_table
+from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.load import read_text
 from datacheck.schema.model import Schema
 

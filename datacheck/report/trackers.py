@@ -22,8 +22,8 @@ from datacheck.errors import DatacheckError, UsageError
 from datacheck.plugins import require
 from datacheck.report.html import write_page
 from datacheck.report.words import clean, relative_to_cwd
-from datacheck.scan.run import ScanRun
 from datacheck.scan.run_documents import PAGE, RESULT, read_result, run_in, unread
+from datacheck.scan.scan_run import ScanRun
 
 _MAX_CHARS = 250  # characters of a value: the limit of the strictest server
 _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)

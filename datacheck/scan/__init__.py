@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datacheck.model.finding import Progress
-    from datacheck.scan.run import FailOn, Request, ScanRun, run_scan
+    from datacheck.scan.run import run_scan
+    from datacheck.scan.scan_run import FailOn, Request, ScanRun
     from datacheck.scan.start import fitting, paths_of, scan, scan_loader, schema_for
 
 __all__ = [

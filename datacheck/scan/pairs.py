@@ -25,8 +25,8 @@ from datacheck.rules.base import Rule, RuleContext
 from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.measuring import ScanJob
-from datacheck.scan.previous_runs import Slot
+from datacheck.scan.measure_tasks import ScanJob
+from datacheck.scan.run_state import Slot
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
@@ -62,11 +62,6 @@ class CachedSecondRead:
         self._known = known
         self.answers: dict[str, Mapping[str, Array]] = {}
 
-    @property
-    def has_read(self) -> bool:
-        """Whether any pair had to be read."""
-        return not self.answers.keys() <= self._known.keys()
-
     def __call__(
         self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
     ) -> Mapping[str, Array]:
@@ -81,6 +76,21 @@ class CachedSecondRead:
                 self._read(rule, case, split, rows, pairs) if cached is None else cached
             )
         return self.answers[question]
+
+
+class NoSecondRead:
+    """A `PairReader` that reads nothing and remembers which rules asked for a second read."""
+
+    def __init__(self) -> None:
+        self.rule_codes: set[str] = set()
+
+    def __call__(
+        self, rule: Rule, case: RuleContext, split: str, rows: Rows, pairs: Array
+    ) -> Mapping[str, Array]:
+        """Return no values."""
+        del case, split, rows, pairs
+        self.rule_codes.add(rule.code)
+        return {}
 
 
 class Rereader:
@@ -112,10 +122,7 @@ class Rereader:
             RuntimeError: `Rule.compare` raised; the text is its traceback.
         """
         job = self._job
-        task = {
-            "schema": job.schema.as_dict(),
-            "root": str(job.root.absolute()),
-            "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
+        task = job.as_wire() | {
             "rule": rule.code,
             "name": case.name,
             "split": split,

@@ -30,8 +30,8 @@ from datacheck.runtime import beneath, folders, fsops
 from datacheck.runtime.documents import check_values
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan import run_documents
-from datacheck.scan.previous_runs import PreviousRun, Slot, Slots, read_state
 from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT, read_result
+from datacheck.scan.run_state import RunState, Slot, Slots, read_state
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
@@ -393,7 +393,7 @@ class Journal:
             return True
         return mark == _MARK
 
-    def parts(self, root: Path, schema: Schema) -> PreviousRun | None:
+    def parts(self, root: Path, schema: Schema) -> RunState | None:
         """Return the state of an interrupted scan, or None; unreadable parts count as not done.
 
         Args:
@@ -428,7 +428,7 @@ class Journal:
         if not items:
             return None
         listing = Listing(root, Entries.of(entries.values()))
-        return PreviousRun(
+        return RunState(
             listing, self._key, Slots.of(items), concatenate(tables.tables()), sorted(undeclared)
         )
 
@@ -502,7 +502,7 @@ class _StoredReport(Report):
         return dict(self.verdict["counts"])
 
 
-def finished(folder: Path, read: Callable[[Report, PreviousRun], Read]) -> Read:
+def finished(folder: Path, read: Callable[[Report, RunState], Read]) -> Read:
     """Return the result of `read` on the report and the state of a finished run.
 
     Args:

@@ -11,8 +11,14 @@ from datacheck.model.finding import Progress
 from datacheck.model.table import Texts
 from datacheck.rules import rules_for
 from datacheck.rules.selection import rule_complaints
+<<<<<<< HEAD
 from datacheck.scan.run import FailOn, Request, ScanRun, list_dataset, run_scan
 from datacheck.schema.complaints import Complaint
+=======
+from datacheck.scan.run import run_scan
+from datacheck.scan.scan_run import FailOn, Request, ScanRun
+from datacheck.scan.scanned_dataset import list_dataset
+>>>>>>> p3E
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
 from datacheck.sources.groups import NO_GROUP
@@ -116,7 +122,9 @@ def scan_loader(
         UsageError: the loader cannot be built, or an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
-    from datacheck.scan.loader_audit import COMPARED, Audit, run_audit  # noqa: PLC0415  only scans of loaders need it
+    # Only scans of loaders need these.
+    from datacheck.scan.loader_audit.audit import run_audit  # noqa: PLC0415
+    from datacheck.scan.loader_audit.loader_process import COMPARED, Audit  # noqa: PLC0415
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     paths = options.pop("paths", None) or paths_of(

@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from datacheck.errors import ManyLines
 from datacheck.formats.base import format_of, formats
-from datacheck.formats.foreign import unsupported_format
+from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
 from datacheck.rules.base import pluralize
-from datacheck.scan.summary import foreign_lines
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
@@ -249,6 +248,49 @@ _ANYWHERE = "**/"
 _NO_HEADER = ".bin"  # the name says nothing of the content
 _KINDS = 6  # endings named in one line
 _OWN_CODE = "scan what your own code reads from them: datacheck scan --loader MODULE:FUNCTION"
+
+
+def mismatch_error(schema: Schema, listing: Listing, data: Path) -> str:
+    """Return the error about data in which the schema fits no file."""
+    count = len(listing.entries)
+    fitting = matches(schema, listing)
+    if fitting:
+        fitting_text = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
+        return f"{data}: {fitting_text}, but the lists of samples (samples.list) name none. Mend the lists."
+    misfit_text = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
+    patterns = ", ".join(schema.samples.files)
+    first = listing.entries[0].path
+    # Lines of advice follow: a line break in a name must not fake one.
+    first = first if first.isprintable() else repr(first)
+    message = f"{data}: {misfit_text} schema {schema.name} (samples.files: {patterns}); the first is {first}."
+    if schema.name == "files":
+        lines = [f"{message} No format reads them; known are {', '.join(sorted(formats()))}."]
+        return ManyLines.of(
+            [*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())]
+        )
+    advice_text = (
+        ""
+        if unreadable(data, listing)
+        else " Choose another schema; --schema files takes any folder"
+    )
+    return ManyLines.of([f"{message}{advice_text}", *advice(data, listing, schema)])
+
+
+_MOST_LISTED = 2  # formats without a reader that an error names
+
+
+def foreign_lines(listing: Listing) -> list[str]:
+    """Return a line for each of the largest formats without a reader: its name, and a way in."""
+    byte_counts: Counter[UnsupportedFormat] = Counter()
+    examples: dict[UnsupportedFormat, str] = {}
+    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+        if format_of(path) is None and (file_format := unsupported_format(path)) is not None:
+            byte_counts[file_format] += nbytes
+            examples.setdefault(file_format, path)
+    return [
+        f"no format reads {file_format.name} ({examples[file_format]}): {file_format.way}"
+        for file_format, _ in byte_counts.most_common(_MOST_LISTED)
+    ]
 
 
 def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[str]:

@@ -10,7 +10,6 @@ import socket
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +17,13 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.model.row_keys import storable, storable_keys
-from datacheck.model.sample import Block, Origins
-from datacheck.model.table import (
-    CHECKED,
-    FAULT,
-    SKIPPED,
-    UNREADABLE,
-    Measured,
-    Table,
-    Texts,
-    concatenate,
-)
+from datacheck.model.sample import Block
+from datacheck.model.table import FAULT, Table, Texts, concatenate
 from datacheck.plugins import add_module_folders
-from datacheck.rules import rules_for
-from datacheck.rules.base import Measure
-from datacheck.rules.measurement import NOT_READ, MeasurementRunner, UnmeasurableError, is_ours
+from datacheck.rules.measurement import NOT_READ, MeasurementRunner, UnmeasurableError
 from datacheck.rules.measures import in_form
+from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask, known_measures
+from datacheck.scan.rows import checked_rows, unread_rows
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
@@ -44,24 +33,9 @@ from datacheck.sources.roots import NOT_WHOLE, Entry
 from datacheck.workers.child import Pulse
 from datacheck.workers.wire import answers, int64, natural, text
 
-Array = np.ndarray[Any, Any]
-
 _NAMES = 1000  # undeclared fields that are reported; a name has at most 1,000 characters
 _MOST_PARTS = 1 << 16  # of one file
 _DIGEST = re.compile("[0-9a-f]{32}")
-
-
-def known_measures(schema: Schema) -> dict[str, Measure]:
-    """Return every measurement that a rule needs, by name."""
-    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
-
-
-def is_plain(schema: Schema) -> bool:
-    """Tell whether all measurements are datacheck's own.
-
-    Those of plug-ins and of the user may give any columns.
-    """
-    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
 
 
 def _path(value: Any) -> bool:
@@ -130,110 +104,132 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     """Read and measure items (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, level, items (`Item.as_dict`), measures
-            (names), paths (of a user's own modules).
+        task: from `task_wire`.
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of
-        each file, with its digest), crashes (measure, key, traceback), undeclared (fields that the
-        schema does not list), host, cut (of a first part: how many samples the file has, and how
-        many make a part; else 0, 0).
+        `MeasuredItems` as JSON values and arrays.
     """
     with warnings.catch_warnings():
         # Once for all: otherwise each format silences its libraries at every value.
         warnings.simplefilter("ignore")
-        return _measured(task, beat)
+        return _measured(MeasureTask.from_wire(task), beat).as_wire()
 
 
-def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
-    schema = Schema.model_validate(task["schema"])
-    root = Path(task["root"])
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(schema, root, roots, level=task["level"])
-    source.unlisted = schema.reads_unlisted and task["level"] != "structure"
-    add_module_folders(task.get("paths", ()))
+def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
+    schema = task.schema
+    source = open_source(schema, task.root, task.roots, level=task.level)
+    source.unlisted = schema.reads_unlisted and task.level != "structure"
+    add_module_folders(task.paths)
     measures = known_measures(schema)
-    bench = MeasurementRunner(schema, [measures[name] for name in task["measures"]])
-    todo = [Item.from_dict(data) for data in task["items"]]
-    files = [source.files(item) for item in todo]
-    before: dict[str, Entry | None] = {}
-    # The item being read; the bytes of the items that are read and not measured yet.
-    place = waiting = 0
-
-    def at(number: int) -> None:
-        nonlocal place, waiting
-        place = number
-        beat(number)
-        before.update(
-            _current_entries(source, [file for file in files[number] if file not in before])
-        )
-        part = todo[number].part
-        waiting += sum(
-            size_in(source.folders, entry)
-            for file in files[number]
-            if (entry := before[file]) is not None
-        )
-        # Not with a user's own checks: their memory and time are not the file's fault.
-        if isinstance(beat, Pulse) and not schema.checks:
-            beat.files(waiting if part is None else part[1] - part[0])
-
+    runner = MeasurementRunner(schema, [measures[name] for name in task.measures])
+    reading = _Reading(source, task.items, beat, schema)
     rows = BoundedTables(schema)
     unread: dict[int, list[Unread]] = {}
-    for block in source.read_all(todo, at):
-        beat(place)
-        waiting = 0
+    for block in source.read_all(task.items, reading.begin):
+        beat(reading.place)
+        reading.waiting_bytes = 0
         if isinstance(block, Unread):
-            unread.setdefault(place, []).append(block)
+            unread.setdefault(reading.place, []).append(block)
             if block.alone:
-                tables = [
-                    table for table in rows.tables() if Texts.of(table.files).words != [block.key]
-                ]
-                rows = BoundedTables(schema, tables)
+                rows = BoundedTables(schema, _rows_of_others(rows, block.key))
         else:
-            for table in _rows(bench, block, unlisted=source.unlisted):
+            for table in _rows(runner, block, unlisted=source.unlisted):
                 rows.add(table)
     for number, failures in unread.items():
-        rows.add(unread_rows(failures, todo[number].path, todo[number].split))
-    table = concatenate(rows.tables())
-    spoiled = {
-        file
-        for file, entry in before.items()
-        if _stamp(stat_entry(root, file, roots)) != _stamp(entry)
-    }
-    spoiled.update(item.path for item in todo if _was_written(item, before.get(item.path)))
-    table = _complete_rows(table, schema, list(zip(todo, files, strict=True)), spoiled)
-    entries = [
-        entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled
-    ]
-    # For other parts the digest is known: the file's cutter or the reader of its first part has it.
-    parts = {item.path for item in todo if not item.whole and not item.is_first}
-    return {
-        "table": table.as_wire(),
-        "items": [
-            [i.path, i.split, f]
-            for i, f in zip(todo, files, strict=True)
-            if i.path not in bench.failed
+        item = task.items[number]
+        rows.add(unread_rows(failures, item.path, item.split))
+    spoiled = reading.spoiled_files()
+    files = list(zip(task.items, reading.files, strict=True))
+    table = _complete_rows(concatenate(rows.tables()), schema, files, spoiled)
+    undeclared = rows.named(runner.undeclared) | {name + NOT_READ for name in source.passed}
+    return MeasuredItems(
+        table=table.as_wire(),
+        items=[
+            (item.path, item.split, paths)
+            for item, paths in files
+            if item.path not in runner.failed
         ],
-        "entries": [list(_with_digest(source, root, roots, entry, parts)) for entry in entries],
-        "crashes": list(bench.crashes.values()),
-        "undeclared": sorted(
-            rows.named(bench.undeclared) | {name + NOT_READ for name in source.passed}
-        )[:_NAMES],
-        "host": socket.gethostname(),
-        "cut": list(next(iter(source.cuts.values()), (0, 0))),
-    }
+        entries=reading.digested_entries(spoiled),
+        crashes=list(runner.crashes.values()),
+        undeclared=sorted(undeclared)[:_NAMES],
+        host=socket.gethostname(),
+        cut=next(iter(source.cuts.values()), (0, 0)),
+    )
 
 
-def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator[Table]:
+def _rows_of_others(rows: BoundedTables, path: str) -> list[Table]:
+    return [table for table in rows.tables() if Texts.of(table.files).words != [path]]
+
+
+class _Reading:
+    """The files of a task while they are read: what they were before, and what waits to be measured.
+
+    Args:
+        source: opens them.
+        items: of the task.
+        beat: called with an item's number before it is touched.
+        schema: the memory and time of its own checks are not the file's fault.
+    """
+
+    def __init__(
+        self, source: Source, items: Sequence[Item], beat: Callable[[int], None], schema: Schema
+    ) -> None:
+        self.place = 0  # the item that is being read
+        self.waiting_bytes = 0  # of items that are read and not measured yet
+        self.files = [source.files(item) for item in items]
+        self._source, self._items, self._beat = source, items, beat
+        self._pulse = beat if isinstance(beat, Pulse) and not schema.checks else None
+        self._before: dict[str, Entry | None] = {}
+
+    def begin(self, number: int) -> None:
+        """Note the state of an item's files before it is read."""
+        self.place = number
+        self._beat(number)
+        files = self.files[number]
+        unknown = [file for file in files if file not in self._before]
+        self._before.update(_current_entries(self._source, unknown))
+        entries = [self._before[file] for file in files]
+        self.waiting_bytes += sum(
+            size_in(self._source.folders, entry) for entry in entries if entry is not None
+        )
+        if self._pulse is not None:
+            part = self._items[number].part
+            self._pulse.files(self.waiting_bytes if part is None else part[1] - part[0])
+
+    def spoiled_files(self) -> set[str]:
+        """Return the files that changed while they were read, or between listing and reading."""
+        root, roots = self._source.root, self._source.roots
+        spoiled = {
+            file
+            for file, entry in self._before.items()
+            if _stamp(stat_entry(root, file, roots)) != _stamp(entry)
+        }
+        spoiled.update(
+            item.path for item in self._items if _was_written(item, self._before.get(item.path))
+        )
+        return spoiled
+
+    def digested_entries(self, spoiled: set[str]) -> list[Entry]:
+        """Return the entries of all other files, with their digests."""
+        # For later parts the digest is known: the file's cutter or its first part has it.
+        parts = {item.path for item in self._items if not item.whole and not item.is_first}
+        return [
+            _with_digest(self._source, entry, parts)
+            for file, entry in sorted(self._before.items())
+            if entry is not None and file not in spoiled
+        ]
+
+
+def _rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator[Table]:
     """Yield the rows of a block.
 
     A sample on which a measurement of datacheck's own fails is unreadable; the others are judged.
     """
     try:
-        table = _measured_rows(bench, block, unlisted=unlisted, strict=True)
+        table = _measured_rows(runner, block, unlisted=unlisted, strict=True)
     except UnmeasurableError:
-        failing = {i: why for i in range(len(block)) if (why := _failure(bench, block.take([i])))}
+        failing = {i: why for i in range(len(block)) if (why := _failure(runner, block.take([i])))}
     else:
         yield table
         return
@@ -244,27 +240,27 @@ def _rows(bench: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator
             [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
         )
     if measurable := [i for i in range(len(block)) if i not in failing]:
-        yield _measured_rows(bench, block.take(measurable), unlisted=unlisted, strict=False)
+        yield _measured_rows(runner, block.take(measurable), unlisted=unlisted, strict=False)
 
 
 def _measured_rows(
-    bench: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
+    runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
 ) -> Table:
     """Return the rows of a block.
 
     Fields that the schema does not list are measured, but are not part of the samples.
     """
     if not unlisted:
-        return checked_rows(block, bench.measure(block, strict=strict))
-    listed, undeclared = bench.parted(block)
+        return checked_rows(block, runner.measure(block, strict=strict))
+    listed, undeclared = runner.parted(block)
     return checked_rows(
-        listed, bench.measure(listed, strict=strict) | bench.measure_unlisted(undeclared)
+        listed, runner.measure(listed, strict=strict) | runner.measure_unlisted(undeclared)
     )
 
 
-def _failure(bench: MeasurementRunner, block: Block) -> str:
+def _failure(runner: MeasurementRunner, block: Block) -> str:
     try:
-        bench.measure(block, strict=True)
+        runner.measure(block, strict=True)
     except UnmeasurableError as error:
         return str(error)
     return ""
@@ -294,15 +290,13 @@ def _was_written(item: Item, entry: Entry | None) -> bool:
     return entry is not None and item.nbytes not in (0, entry.size)
 
 
-def _with_digest(
-    source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]
-) -> Entry:
+def _with_digest(source: Source, entry: Entry, parts: Collection[str]) -> Entry:
     """Return the entry with the digest of its file; reading may have computed it already."""
     if entry.path in source.partly:
         return entry._replace(digest=NOT_WHOLE)
     if entry.path in source.digests:
         return entry._replace(digest=source.digests[entry.path])
-    return digested(root, roots, entry, parts)
+    return digested(source.root, source.roots, entry, parts)
 
 
 def digested(
@@ -390,69 +384,3 @@ def _no_sample(schema: Schema, item: Item) -> Unread:
     return Unread(
         item.path, "DC101", f"holds no sample (samples.each: {each})" if each else "holds no sample"
     )
-
-
-def unread_rows(
-    unread: Sequence[Unread], file: str | Sequence[str], split: str | Sequence[str]
-) -> Table:
-    """Return the rows of samples that could not be read.
-
-    Args:
-        unread: the samples.
-        file, split: one for all of them, or one for each.
-    """
-    count = len(unread)
-    return Table(
-        keys=storable([u.key for u in unread]),
-        files=[file] * count if isinstance(file, str) else file,
-        inner=_repeated("", count),
-        splits=[split] * count if isinstance(split, str) else split,
-        groups=storable([u.group for u in unread]),
-        status=np.array([SKIPPED if u.skipped else UNREADABLE for u in unread], dtype=np.int8),
-        reasons=storable([f"{u.code} {u.reason}" for u in unread]),
-        nbytes=np.zeros(count, np.int64),
-    )
-
-
-def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
-    """Return the rows of a measured block."""
-    count = len(block)
-    files: Sequence[str]
-    inner: Sequence[str]
-    if isinstance(block.origins, Origins):
-        files = _repeated(storable([block.origins.file])[0], count)
-        inner = _repeated("", count)
-    else:
-        files = storable([origin.file for origin in block.origins])
-        inner = storable([origin.inner for origin in block.origins])
-    return Table(
-        keys=storable_keys(block.keys),
-        files=files,
-        inner=inner,
-        splits=_repeated(block.split, count),
-        groups=_groups(block),
-        status=np.full(count, CHECKED, np.int8),
-        reasons=_repeated("", count),
-        nbytes=_sample_bytes(block),
-        columns=columns,
-    )
-
-
-def _groups(block: Block) -> Sequence[str]:
-    first_group = block.groups[0] if block.groups else ""
-    constant = not block.groups or block.groups.count(first_group) == len(block)
-    return _repeated(storable([first_group])[0], len(block)) if constant else storable(block.groups)
-
-
-def _repeated(text: str, count: int) -> Texts:
-    return Texts([text], np.zeros(count, np.int32))
-
-
-def _sample_bytes(block: Block) -> Array:
-    total = np.zeros(len(block), np.int64)
-    for column in block.fields.values():
-        item = 1  # text and JSON: lengths are bytes
-        if column.kind == "array":
-            item = prod(column.values.shape[1:]) * column.values.dtype.itemsize
-        total += item if column.lengths is None else column.lengths * item
-    return total

@@ -1,7 +1,7 @@
 """The training side: datasets, samplers, loaders and collate functions over a finished cache.
 
-It imports the cache, never the builder. Each name is imported on first use, so that
-`datacheck.torch.audit` runs without PyTorch.
+It imports the cache, never the builder. Each name is imported on first use, so that a
+module that needs no PyTorch does not load it.
 """
 
 from __future__ import annotations

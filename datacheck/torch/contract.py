@@ -13,6 +13,7 @@ from torch import distributed
 
 from datacheck.errors import BatchError, UsageError
 from datacheck.model.finding import Finding, Level, Severity
+from datacheck.model.named_values import RefusedError
 from datacheck.model.sample import Origin, Piece, stack
 from datacheck.model.table import CHECKED, Table, concatenate
 from datacheck.rules import rules_for
@@ -24,14 +25,7 @@ from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
 from datacheck.tokenization import Tokenizer
 from datacheck.torch.order import whole_number
-from datacheck.torch.served import (
-    RefusedError,
-    Values,
-    has_windows,
-    is_empty,
-    name_places,
-    samples_of,
-)
+from datacheck.torch.served import Values, has_windows, is_empty, name_places, samples_of
 
 _UNREADABLE = "DC101"
 _EMPTY = "DC103"

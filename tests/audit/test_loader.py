@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.scan.loader_audit import _clearly_larger
-from datacheck.scan.loader_process import Loader, _attributed, _differing, read_all, spread
+from datacheck.scan.loader_audit.determinism import _attributed, _differing, spread
+from datacheck.scan.loader_audit.file_comparison import _clearly_larger
+from datacheck.scan.loader_audit.loader_process import Loader, read_all
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told

@@ -22,7 +22,8 @@ from datacheck.formats import hdf5, jsonl, limits, zarr_store
 from datacheck.formats.base import open_container
 from datacheck.formats.limits import FIELDS
 from datacheck.scan import measuring
-from datacheck.scan.run import Request, run_scan
+from datacheck.scan.run import run_scan
+from datacheck.scan.scan_run import Request
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, listing, open_source
 from datacheck.sources import fields as fields_module

@@ -26,10 +26,10 @@ from datacheck.model.table import Measured, Table, Texts
 from datacheck.report import croissant
 from datacheck.runtime.documents import Arrays, check_values, open_document, read_json
 from datacheck.scan import Request, run_scan, samples, scan
-from datacheck.scan.previous_runs import last_finished, read_state
 from datacheck.scan.rescore import Rescore, baseline_of, rescore
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_documents import read_result
+from datacheck.scan.run_state import last_finished, read_state
 from datacheck.scan.samples import read_table, table_bytes
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.torch.wrap import VALID_BYTES, VALID_BYTES_EACH

@@ -31,7 +31,7 @@ FORBIDDEN = {
     "datacheck.cache": HEAVY,
     "datacheck.torch": HEAVY - {"torch"}
     | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
-    "datacheck.torch.audit": HEAVY
+    "datacheck.scan.loader_audit.loader_child": HEAVY
     | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.workers.parallel"},
     "datacheck.rules": HEAVY - {"pydantic"}
     | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},

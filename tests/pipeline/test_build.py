@@ -23,7 +23,7 @@ from datacheck.cli.cache_build import _unlisted_lines
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.model.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
-from datacheck.scan import Request, measuring, run, run_scan
+from datacheck.scan import Request, measuring, run_scan, scanned_dataset
 from datacheck.schema.model import Schema
 from tests.build.make import MIXED, mixed, schema_of, tree
 
@@ -455,7 +455,7 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
 
 def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     """Of pictures a scan reads the headers, so a build has to take their digests: not again for the next one."""
-    monkeypatch.setattr(run, "SMALL", 0)
+    monkeypatch.setattr(scanned_dataset, "SMALL", 0)
     data = tmp_path / "data"
     data.mkdir()
     rng = np.random.Generator(np.random.Philox(4))

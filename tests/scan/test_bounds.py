@@ -25,8 +25,8 @@ from datacheck.rules.comparison import comparison_json as bounded_measures
 from datacheck.rules.engine import judge
 from datacheck.rules.selection import Choice
 from datacheck.scan import samples
-from datacheck.scan.previous_runs import PreviousRun, Slots
 from datacheck.scan.run_documents import dump_json, result, truncated
+from datacheck.scan.run_state import RunState, Slots
 from datacheck.scan.samples import table_bytes
 from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.model import MOST_FIELDS, RuleSpec
@@ -63,7 +63,7 @@ def worst():
     rules = [make_rule(f"DC9{n:02d}", f"wrong-{n}", failing(n)) for n in range(12)]
     schema = make_schema()
     judged = judge(table, schema, [Choice(rule, RuleSpec(), {}) for rule in rules])
-    state = PreviousRun(Listing(Path("/data"), Entries.of([])), "k", Slots([], [], {}), table)
+    state = RunState(Listing(Path("/data"), Entries.of([])), "k", Slots([], [], {}), table)
     facts = RunContext(schema, Path("/data"), state, 0.0, 0, 0)
     return table, judged, report_of(facts, "datacheck scan /data", "error", judged)
 

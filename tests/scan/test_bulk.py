@@ -18,7 +18,8 @@ from datacheck.model.table import Table
 from datacheck.rules import rules_for
 from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
-from datacheck.scan.worker import checked_rows, measure_items
+from datacheck.scan.rows import checked_rows
+from datacheck.scan.worker import measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, fast_jsonl
 from datacheck.sources.fast_jsonl import BulkParser

@@ -12,16 +12,11 @@ from datacheck.rules import catalogue
 from datacheck.rules.engine import judge
 from datacheck.rules.selection import choose_rules
 from datacheck.scan import Request, run_scan
-from datacheck.scan.previous_runs import PreviousRun, Slots
-from datacheck.scan.summary import (
-    RunContext,
-    coverage,
-    first_bytes_notes,
-    foreign_lines,
-    notes_with_unread,
-    report_of,
-    without_unread_rule,
-)
+from datacheck.scan.coverage import coverage, first_bytes_notes, notes_with_unread
+from datacheck.scan.judging import without_unread_rule
+from datacheck.scan.run_state import RunState, Slots
+from datacheck.scan.suggest import foreign_lines
+from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
@@ -54,7 +49,7 @@ def past(root=Path(), *, status=CHECKED, digests=None, **files):
         np.zeros(count, np.int64),
     )
     unclaimed = sorted(path for path in sizes.keys() - set(used) if path[0] != "@")
-    return PreviousRun(
+    return RunState(
         Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed
     )
 
@@ -218,7 +213,7 @@ def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
     state = past(tmp_path, **{"+a.npy": 10, "recording.dat": 1000, "noise.xyzzy": 10})
     notes = first_bytes_notes(state.listing, state.unclaimed)
     assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
-    known = PreviousRun(
+    known = RunState(
         state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes
     )
     assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]

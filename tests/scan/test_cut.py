@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from datacheck.formats import jsonl
 from datacheck.model.table import CHECKED, UNREADABLE
 from datacheck.runtime.hashing import digest_file
-from datacheck.scan import Request, measuring, run_scan
+from datacheck.scan import Request, file_parts, measuring, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, lines
 
@@ -247,7 +247,7 @@ def test_parts_of_a_packed_file_say_what_the_whole_says_and_come_as_a_series_for
 @pytest.mark.parametrize(("count", "most"), [(1, 4), (3, 4), (4, 4), (7, 4), (9, 2), (5, 1)])
 def test_the_parts_of_a_packed_file_are_about_as_many_for_each_child(count, most):
     parts = [Item("a", rows=(place, place + 1)) for place in range(count)]
-    series = list(measuring._cut_series(parts, most))
+    series = list(file_parts._cut_series(parts, most))
     assert [part for one in series for part in one] == parts
     assert len(series) == min(count, most)
     lengths = [len(one) for one in series]

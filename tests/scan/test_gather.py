@@ -3,7 +3,7 @@
 import tracemalloc
 
 from datacheck.model.table import UNREADABLE, Note
-from datacheck.scan.run import _missing
+from datacheck.scan.rows import missing_rows
 from datacheck.sources import Work
 
 
@@ -16,7 +16,7 @@ def test_each_sample_that_is_not_there_takes_little_memory():
     ]
     notes.append(Note("DC107", "a.tmp", "left over"))
     tracemalloc.start()
-    table = _missing(Work([], notes))
+    table = missing_rows(Work([], notes))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1500 * len(names)
@@ -27,4 +27,4 @@ def test_each_sample_that_is_not_there_takes_little_memory():
 
 
 def test_nothing_missing_is_no_row():
-    assert len(_missing(Work([]))) == 0
+    assert len(missing_rows(Work([]))) == 0

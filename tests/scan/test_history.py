@@ -18,8 +18,10 @@ from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
 from datacheck.scan import Request, previous_runs, run_dir, run_scan
-from datacheck.scan.previous_runs import PreviousRun, Slots
-from datacheck.scan.run import reuse_all
+from datacheck.scan.incremental import reuse_all
+from datacheck.scan.measurement_settings import MeasurementSettings
+from datacheck.scan.row_reuse import reuse_rows
+from datacheck.scan.run_state import RunState, Slots
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing
@@ -44,7 +46,7 @@ def past(*entries, files=None, key="k"):
     table = make_table(
         sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items})
     )
-    return PreviousRun(listing(*entries), key, Slots.of(items), table)
+    return RunState(listing(*entries), key, Slots.of(items), table)
 
 
 def keep(new, items, key, pasts):
@@ -53,7 +55,7 @@ def keep(new, items, key, pasts):
     def files_of(item):
         return [item.path, "mesh"] if "mesh" in new.by_path else [item.path]
 
-    return previous_runs.reuse_rows(new, items, files_of, key, pasts)
+    return reuse_rows(new, items, files_of, key, pasts)
 
 
 def kept(new, *pasts, key="k", items=None):
@@ -109,7 +111,7 @@ def test_an_item_that_moved_to_another_split_is_measured_again():
 
 def test_changed_content_is_noted_with_the_split_of_its_item():
     files = listing(entry("a", digest="1"), entry("b", digest="2", size=5))
-    old = PreviousRun(files, "k", Slots.of({}), make_table(""), (), "T")
+    old = RunState(files, "k", Slots.of({}), make_table(""), (), "T")
     new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
     (note,) = previous_runs.changes(new, old, [Item("b", "train")])
     assert (note.code, note.key, note.split) == ("DC108", "b", "train")
@@ -125,13 +127,12 @@ def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
         entry("gone", digest="4"),
     )
     new = listing(entry("a", digest="1"), entry("b", digest="9"), entry("c"))
-    rest = previous_runs.changed_only(last, new)
-    assert [e.path for e in rest.listing.entries] == ["b", "c"]
-    assert [note.key for note in previous_runs.changes(new, rest, [])] == ["b"]
+    assert [note.key for note in previous_runs.changes(new, last, [])] == ["b"]
 
 
 def measured_key(schema):
-    return previous_runs.measured_key(schema, measures_of(choose_rules(schema, catalogue())))
+    measures = measures_of(choose_rules(schema, catalogue()))
+    return MeasurementSettings.of(schema, measures).key
 
 
 def test_thresholds_are_not_part_of_what_was_measured():
@@ -170,7 +171,8 @@ def test_what_decides_how_files_are_read_is_part_of_it(change):
 def test_a_new_version_of_a_measurement_is_another_measurement():
     schema = make_schema()
     one, two = (Measure("m", version, "field", lambda *_: {}) for version in (1, 2))
-    assert previous_runs.measured_key(schema, [one]) != previous_runs.measured_key(schema, [two])
+    keys = {MeasurementSettings.of(schema, [measure]).key for measure in (one, two)}
+    assert len(keys) == 2
 
 
 # ------------------------------------------------------------------------------------------- places

@@ -10,9 +10,8 @@ from datacheck.model.sample import DEPTHS
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.rules.selection import choose_rules, measures_of
-from datacheck.scan import Request, run_scan
-from datacheck.scan import run as run_module
-from datacheck.scan.previous_runs import measured_key
+from datacheck.scan import Request, run_scan, scanned_dataset
+from datacheck.scan.measurement_settings import MeasurementSettings
 from tests.scan.conftest import make_rule, make_schema
 
 FILM = {
@@ -156,7 +155,8 @@ def test_the_key_of_rows_knows_the_level_where_it_changes_them():
     rules = catalogue()
 
     def key(schema, level):
-        return measured_key(schema, measures_of(choose_rules(schema, rules), "numeric"), level)
+        measures = measures_of(choose_rules(schema, rules), "numeric")
+        return MeasurementSettings.of(schema, measures, level).key
 
     plain, film, open_ = make_schema(), film_schema(), make_schema({"x": {}, "*": {}})
     assert key(plain, "numeric") == key(plain, "deep") != key(plain, "structure")
@@ -255,7 +255,7 @@ def test_columns_of_a_table_are_told_by_its_header(in_tmp):
 def test_without_a_level_small_datasets_are_read_deep(in_tmp, monkeypatch, limit, level):
     write_demos(in_tmp / "a.hdf5", [(np.arange(20.0).reshape(10, 2), 10)] * 2)
     size = (in_tmp / "a.hdf5").stat().st_size
-    monkeypatch.setattr(run_module, "SMALL", size + limit)
+    monkeypatch.setattr(scanned_dataset, "SMALL", size + limit)
     scanned = scan(film_schema(), in_tmp, None)
     assert scanned.report.run["level"] == level
     assert any("pixels of rgb" in line for line in scanned.report.unchecked) == (level == "numeric")

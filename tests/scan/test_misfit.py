@@ -9,7 +9,7 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.infer.draft import draft
 from datacheck.scan import scan, suggest
-from datacheck.scan.run import list_dataset
+from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
 from datacheck.testing.synth import write

@@ -1,6 +1,7 @@
 """Rules over pairs: what they ask for is read again, in file order, and what cannot be read again is no number."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from datacheck.model.finding import Failure, Verdict
 from datacheck.rules.base import RuleContext
 from datacheck.rules.engine import MOST_PAIRS, judge, with_pairs
 from datacheck.rules.selection import choose_rules
-from datacheck.scan import Request, pairs, run_scan
-from datacheck.scan.measuring import ScanJob
+from datacheck.scan import Request, pairs, run_scan, scanned_dataset
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item
@@ -211,12 +212,25 @@ def test_the_reference_is_the_same_split_and_field():
     assert [(f.rows.tolist(), f.message) for f in found.findings] == [([1], "4 before.")]
 
 
+def test_a_reference_that_cannot_be_read_is_told_before_the_data_are_listed(in_tmp, monkeypatch):
+    (in_tmp / "data").mkdir()
+    np.save(in_tmp / "data" / "a.npy", np.ones(3))
+    schema = make_schema({"x": {"role": "value"}})
+    reference = Path(run_scan(schema, Request(in_tmp / "data")).report.folder)
+    (reference / "samples.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(scanned_dataset, "list_files", lambda *_: pytest.fail("listed"))
+    with pytest.raises(UsageError, match="this run cannot be read"):
+        run_scan(schema, Request(in_tmp / "data", reference=reference))
+
+
 def test_a_reference_is_a_finished_run_of_the_same_schema(in_tmp, monkeypatch):
     (in_tmp / "data").mkdir()
     np.save(in_tmp / "data" / "a.npy", np.ones(3))
     schema = make_schema({"x": {"role": "value"}})
     seen = []
-    monkeypatch.setattr("datacheck.scan.run.judge", lambda *a: (seen.append(a[5]), judge(*a))[1])
+    monkeypatch.setattr(
+        "datacheck.scan.judging.judge", lambda *a: (seen.append(a[5]), judge(*a))[1]
+    )
     run_scan(schema, Request(in_tmp / "data"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck" / "latest"))
     run_scan(schema, Request(in_tmp / "data", reference=in_tmp / ".datacheck"))

@@ -13,10 +13,9 @@ import datacheck
 from datacheck.errors import OutOfSpaceError, UsageError
 from datacheck.model.finding import Verdict
 from datacheck.model.table import CHECKED, UNREADABLE
-from datacheck.scan import Request, measuring, run_scan, scan
-from datacheck.scan import run as run_module
+from datacheck.scan import Request, judging, measuring, run_scan, scan
 from datacheck.scan import run_documents as stored
-from datacheck.scan.previous_runs import read_state, state_bytes
+from datacheck.scan.run_state import read_state, state_bytes
 from datacheck.scan.samples import read_table
 from datacheck.schema.load import parse_schema
 from datacheck.workers.parallel import Limits
@@ -83,13 +82,13 @@ def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(
 def test_an_earlier_run_that_goes_before_its_rows_are_looked_at_is_not_missed(data, monkeypatch):
     output = data.parent / "out"
     before = run(data, output=output)
-    judge = run_module.judge
+    judge = judging.judge
 
     def judged(*args):
         shutil.rmtree(output)
         return judge(*args)
 
-    monkeypatch.setattr(run_module, "judge", judged)
+    monkeypatch.setattr(judging, "judge", judged)
     run(data, output=output)
     assert read_state(output).listing.digest == before.listing.digest
 
@@ -484,7 +483,7 @@ def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
     assert not Path(".datacheck/latest").exists()
     assert list(Path(".datacheck").glob("*/result.json")) == []
     monkeypatch.undo()
-    os.chdir(data.parent)
+    monkeypatch.chdir(data.parent)
     assert run(data).report.run["kept_files"] == 20
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.table import Note, Texts
-from datacheck.scan.previous_runs import PreviousRun, Slots, last_finished, read_state, state_bytes
+from datacheck.scan.run_state import RunState, Slots, last_finished, read_state, state_bytes
 from datacheck.scan.samples import codes_digest, table_bytes
 from datacheck.sources.listing import Listing, carried_digests
 from datacheck.sources.roots import NOT_WHOLE, Entries, Entry
@@ -46,7 +46,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
     companions = {i: (paths[i], *paths[:1]) for i in range(len(paths)) if data.draw(st.booleans())}
     splits = [data.draw(st.sampled_from(["", "train", "ä"])) for _ in paths]
     note = Note("DC105", "k\ney", "because", missing=True, split="train", about={"kind": "x"})
-    past = PreviousRun(
+    past = RunState(
         Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}),
         "key",
         Slots(paths, splits, companions),
@@ -92,7 +92,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
 
 @pytest.mark.parametrize("name", ["listing.npz", "samples.parquet", "result.json"])
 def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name):
-    past = PreviousRun(Listing(Path("/d"), Entries.of([])), "k", Slots([], [], {}), make_table(""))
+    past = RunState(Listing(Path("/d"), Entries.of([])), "k", Slots([], [], {}), make_table(""))
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()

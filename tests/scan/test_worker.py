@@ -8,7 +8,8 @@ from datacheck.model.table import CHECKED, UNREADABLE, Table, concatenate
 from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import digest_file
 from datacheck.scan import worker
-from datacheck.scan.worker import known_measures, measure_items
+from datacheck.scan.measure_tasks import known_measures
+from datacheck.scan.worker import measure_items
 from datacheck.sources.base import Item
 from datacheck.sources.roots import Entry
 from datacheck.workers.child import Pulse

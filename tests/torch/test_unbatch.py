@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from datacheck.torch.served import RefusedError, samples_of
+from datacheck.model.named_values import RefusedError
+from datacheck.torch.served import samples_of
 
 
 def test_masks_and_padding_are_taken_off():

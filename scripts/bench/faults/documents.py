@@ -46,8 +46,8 @@ from datacheck.plugins import resolve
 from datacheck.preview.run_previews import write_previews
 from datacheck.report.html import write_page
 from datacheck.scan import scan
-from datacheck.scan.previous_runs import read_state
 from datacheck.scan.run_dir import Journal, RunLocation
+from datacheck.scan.run_state import read_state
 from datacheck.schema.load import parse_schema
 
 ALLOWED = {0, 1, 2, 3, 7}

@@ -1,4 +1,8 @@
-"""Builds and reads a user's dataset in this process for `scan --loader`, under known conditions."""
+"""The child's side of an audit: build a user's dataset in this process and read it.
+
+The process has known conditions (seeds, the order of directory listings, memory), and each function
+here is called from `loader_process`. PyTorch is used only where the user's own code has imported it.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
+from datacheck.model.named_values import RefusedError, digest_values, named_values
 from datacheck.plugins import import_failure, resolve
-from datacheck.torch.served import RefusedError, digest_values, named_values
 from datacheck.workers.child import end_with_parent, limit_memory
 
 Beat = Callable[[int], None]
@@ -303,7 +307,7 @@ def where_raised(error: BaseException | None) -> str:
     """Return the line of the user's code that raised: ``loaders.py:31 in __getitem__``."""
     if error is None:
         return ""
-    own_folder = str(Path(__file__).parents[1])
+    own_folder = str(Path(__file__).parents[2])  # of datacheck
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)
@@ -386,7 +390,7 @@ def read(task: Task, beat: Beat) -> list[dict[str, Any]]:
     return answers
 
 
-def look(task: Task, beat: Beat) -> list[dict[str, Any]]:
+def read_pass(task: Task, beat: Beat) -> list[dict[str, Any]]:
     """Read each index of `items` and return digests.
 
     Args:
@@ -424,7 +428,7 @@ def _read_in_process(
 
 @dataclass(eq=False)
 class AuditRequest:
-    """The dataset as `look` reads it; sent to worker processes."""
+    """The dataset as `read_pass` reads it; sent to worker processes."""
 
     dataset: Any
     length: int
@@ -541,7 +545,7 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
     return {"asked": results}
 
 
-def beyond(task: Task, beat: Beat) -> dict[str, Any]:
+def read_past_end(task: Task, beat: Beat) -> dict[str, Any]:
     """Read the first index out of range; return kind and error, or the digests of a sample."""
     opened = opened_dataset(task)
     beat(0)

@@ -1,232 +1,24 @@
-"""The child process that holds a user's dataset, its answers, and tests of their determinism."""
+"""Find out whether a loader gives the same bytes again, and what changes them where it does not.
+
+A second pass reads with every condition changed at once. Where it differs, further passes change one
+condition each: the order, the seed, the start method of workers and so on.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from datacheck.errors import FormatError, UsageError
-from datacheck.model.sample import Container, Origin, Piece
+from datacheck.errors import UsageError
 from datacheck.model.table import Note
 from datacheck.rules.selection import NONDETERMINISM
-from datacheck.schema.model import Schema
-from datacheck.schema.patterns import Template, parse
-from datacheck.sources.base import Unread
-from datacheck.sources.fields import FieldMap
-from datacheck.sources.values import value_bytes
+from datacheck.scan.loader_audit.loader_process import Answer, Loader, ProcessSettings
 from datacheck.workers.budget import Limits
-from datacheck.workers.child import Child, ChildSpec, Death
-from datacheck.workers.parallel import run_task
-from datacheck.workers.wire import Json
-
-Answer = dict[str, Any]
-
-BATCH_BYTES = 16 << 20
-BATCH_SAMPLES = 256
-
-_HOME = "datacheck.torch.audit"
-_BUILD_S = 900.0  # indexing a large dataset may take minutes
-
-
-@dataclass(frozen=True)
-class ProcessSettings:
-    """The settings of a process that may change its samples.
-
-    Args:
-        seed: of the global random numbers when the dataset is built.
-        listing: "reversed": directories list their names in reverse.
-        hash_seed: of ``hash()``, which decides the order of sets.
-    """
-
-    seed: int = 0
-    listing: str = ""
-    hash_seed: int = 0
-
-
-class Loader(Child):
-    """The process that holds a user's dataset; after a death, a new process builds it again.
-
-    Args:
-        factory: ``module:function``.
-        whole: fields that stay one JSON value where they are dicts or lists.
-        limits: of time and memory, per sample.
-        how: the settings of the process.
-    """
-
-    def __init__(
-        self, factory: str, whole: Sequence[str], limits: Limits, how: ProcessSettings | None = None
-    ) -> None:
-        how = how or ProcessSettings()
-        environment = {"PYTHONHASHSEED": str(how.hash_seed)}
-        super().__init__(
-            limits, ChildSpec("the loader", environment, limited=False, beside=True, doubted=False)
-        )
-        self._said = {
-            "factory": factory,
-            "whole": list(whole),
-            "memory_b": limits.memory_b,
-            "seed": how.seed,
-            "listing": how.listing,
-        }
-        self.length = 0
-        self.torch = False
-
-    def run(
-        self, function: str, task: dict[str, Json], patience: float = 0.0
-    ) -> tuple[Json, Death | None]:
-        """Run a function of the audit in the child; build the dataset there if it is not built.
-
-        Raises:
-            UsageError: it cannot be built.
-        """
-        if not self.running:
-            self.build()
-        return super().run(f"{_HOME}:{function}", self._said | task, patience)
-
-    def build(self) -> None:
-        """Build the dataset in a new process.
-
-        Raises:
-            UsageError: there is no such factory, it raises or dies, or it does not return a
-                map-style dataset.
-        """
-        answer, death = super().run("datacheck.torch.audit:open_dataset", self._said, _BUILD_S)
-        if death is not None:
-            words = death.how.strip().splitlines()[-1]
-            msg = f"--loader {self._said['factory']}: its dataset cannot be built: {words}"
-            raise UsageError(msg)
-        self.length, self.torch = answer["length"], answer["torch"]
-
-
-def read_all(loader: Loader) -> Iterator[Answer]:
-    """Yield the dataset's answer to every index, in order.
-
-    An answer has index, values, digests and instead; or index, error and where.
-
-    Notes:
-        Batches bound the memory. An index that kills or hangs the child gives an error; ``crash``
-        marks an error of datacheck's own.
-    """
-    start, size = 0, 1
-    while start < loader.length:
-        items = list(range(start, min(start + size, loader.length)))
-        outcome = run_task(loader, "read", {"items": items})
-        answers = {answer["index"]: answer for payload in outcome.payloads for answer in payload}
-        answers |= {death.item: _death_answer(death) for death in outcome.deaths}
-        yield from (answers[index] for index in items)
-        nbytes = sum(
-            value_bytes(value)
-            for answer in answers.values()
-            for value in answer.get("values", {}).values()
-        )
-        start += size
-        size = max(1, min(BATCH_SAMPLES, 4 * size, size * BATCH_BYTES // max(1, nbytes)))
-
-
-def _death_answer(death: Death) -> Answer:
-    if death.crash:
-        return {"index": death.item, "error": death.how, "where": "", "crash": True}
-    return {"index": death.item, "error": death.how, "where": ""}
-
-
-# ---------------------------------------------------------------------------------- schema, samples
-
-
-def whole_fields(schema: Schema) -> list[str]:
-    """Return the loader's names of the fields that are one text or JSON value."""
-    return sorted(spec.at or name for name, spec in schema.stored.items() if spec.is_text)
-
-
-class _SampleContainer(Container):
-    """The named values of one sample, in the role of an opened file."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def names(self) -> list[str]:
-        return sorted(self._values)
-
-    def read(self, name: str) -> Any:
-        return self._values[name]
-
-
-class PieceBuilder:
-    """Turns a loader's answers into pieces of blocks.
-
-    Args:
-        schema: from `served`, of the split.
-        factory: the loader, as the origin of the samples.
-    """
-
-    def __init__(self, schema: Schema, factory: str) -> None:
-        self._map, self._factory = FieldMap(schema.model_copy(update={"columns": None})), factory
-        # For loaders that return the one array that the schema cuts into columns.
-        self._table = FieldMap(schema)
-        self._id = next((name for name, _ in schema.of_role("id")), "")
-        group = schema.samples.group
-        self._group: Template | None = (
-            None if group is None else parse(group, "samples.group", path=False)
-        )
-        self.keys: list[str] = []
-        self._known: set[str] = set()
-
-    def piece(self, answer: Answer) -> Piece | Unread:
-        """Return the sample, or why it is missing; append its key (call this in index order)."""
-        index = int(answer["index"])
-        number = f"{index:012d}"
-        if "error" in answer:
-            self.keys.append(self._new(number))
-            last_line = str(answer["error"]).strip().splitlines()[-1]
-            error_place = f" ({answer['where']})" if answer["where"] else ""
-            return Unread(
-                self.keys[-1],
-                "DC101",
-                f"datacheck failed on it: {last_line}"
-                if "crash" in answer
-                else last_line + error_place,
-            )
-        try:
-            fields = self._table if len(answer["values"]) == 1 else self._map
-            values = fields.read(_SampleContainer(answer["values"]))
-        except FormatError as error:
-            self.keys.append(self._new(number))
-            return Unread(self.keys[-1], error.code, str(error))
-        name = _word(values.get(self._id))
-        key = self._new(name or number, number)
-        self.keys.append(key)
-        size = np.asarray(sum(map(value_bytes, values.values())), dtype=np.int64)
-        return Piece(
-            key,
-            values,
-            Origin(self._factory, number),
-            self._of_group(values),
-            {"id": key, "size": size},
-        )
-
-    def _new(self, key: str, number: str = "") -> str:
-        key = key.encode("utf-8", "backslashreplace").decode()
-        unique = key if key not in self._known else f"{key}#{number}"
-        self._known.add(unique)
-        return unique
-
-    def _of_group(self, values: Mapping[str, Any]) -> str:
-        if self._group is None:
-            return ""
-        return self._group.substitute({name: _word(values.get(name)) for name in self._group.names})
-
-
-def _word(value: Any) -> str:
-    """Return an identifier as text, "" if the value is not an identifier."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
-        return f"{int(value.reshape(-1)[0]):012d}"
-    return ""
-
+from datacheck.workers.child import Death
 
 _MOST_RETRIED = 48  # samples that are read again, with one factor changed at a time
 _MOST_MEASURED = 8  # of these, samples whose values are compared
@@ -384,7 +176,7 @@ class DeterminismPasses:
             "start": settings.start,
         }
         try:
-            answers, death = loader.run("look", task)
+            answers, death = loader.run("read_pass", task)
         except UsageError as error:  # although it could be built for the first pass
             return Death(None, str(error))
         finally:

@@ -1,0 +1,223 @@
+"""Measure a dataset: keep the rows of earlier scans where no file has changed, read the rest.
+
+Where nothing has changed since the last finished scan, its state is the new one and no file is
+opened. Otherwise three sources of rows are joined: rows of the last finished scan and of an
+interrupted one (`row_reuse`), rows that children measure now (`measuring`), and one row for each
+sample that a list names and that has no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.finding import Progress
+from datacheck.model.table import SKIPPED, concatenate
+from datacheck.scan.coverage import first_bytes_notes
+from datacheck.scan.judging import Criteria
+from datacheck.scan.measure_tasks import ScanJob
+from datacheck.scan.measurement_settings import MeasurementSettings
+from datacheck.scan.measuring import MeasureResult, measure
+from datacheck.scan.previous_runs import CHANGED, changes, same_data_run
+from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
+from datacheck.scan.rows import missing_rows
+from datacheck.scan.run_dir import Journal, RunLocation
+from datacheck.scan.run_state import RunState, last_finished
+from datacheck.scan.scan_run import Request
+from datacheck.scan.scanned_dataset import ScannedDataset
+from datacheck.scan.unlisted import BoundedTables
+from datacheck.sources import open_source
+from datacheck.sources.base import Work
+from datacheck.sources.listing import Listing
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredState:
+    """The measured state of a dataset, before the rules judge it.
+
+    Args:
+        state: the rows, and all that the next scan needs to keep them.
+        kept_files, kept_samples: how many come from an earlier scan.
+        last: folder of the last finished scan of the same data, or None.
+    """
+
+    state: RunState
+    kept_files: int
+    kept_samples: int
+    last: Path | None = None
+
+
+def scan_job(dataset: ScannedDataset, criteria: Criteria, request: Request) -> ScanJob:
+    """Return what all tasks of a scan share."""
+    return ScanJob(
+        schema=dataset.schema,
+        root=dataset.root,
+        roots=dataset.roots,
+        measures=[measure.name for measure in criteria.measures],
+        level=criteria.level,
+        workers=request.workers,
+        scheduler=request.scheduler,
+        limits=request.limits,
+        paths=request.paths,
+    )
+
+
+def measure_dataset(
+    dataset: ScannedDataset,
+    job: ScanJob,
+    settings: MeasurementSettings,
+    place: RunLocation,
+    journal: Journal,
+    progress: Progress | None,
+    *,
+    rehash: bool,
+) -> MeasuredState:
+    """Return the state of all samples; read only the files that have changed since earlier scans.
+
+    Args:
+        dataset: the files, and the schema in force.
+        job: how files are read.
+        settings: what else decides the rows.
+        place: where earlier scans of the dataset are.
+        journal: has the parts of an interrupted scan, and stores each new part.
+        progress: called after each task.
+        rehash: read every file.
+
+    Raises:
+        UsageError: the schema fits no file.
+        KeyboardInterrupt: the user stopped the scan; finished parts are kept.
+        StorageError: a disk or a cluster refuses.
+    """
+    last_run = last_finished(place.finished())
+    last = same_data_run(last_run, dataset.listing, dataset.only)
+    interrupted = None if rehash else journal.parts(job.root, job.schema)
+    if (
+        last_run is not None
+        and interrupted is None
+        and not rehash
+        and unchanged(dataset.listing, settings.key, last_run)
+    ):
+        return replace(reuse_all(last_run, dataset.listing), last=last)
+    earlier = [] if rehash else [run for run in (interrupted, last_run) if run is not None]
+    work = dataset.plan()
+    gathered = _gather_rows(dataset, work, job, settings, earlier, journal, progress)
+    state = _state_of(gathered, dataset, work, settings, last_run)
+    return MeasuredState(state, gathered.kept_files, gathered.kept_samples, last)
+
+
+def reuse_all(past: RunState, listing: Listing) -> MeasuredState:
+    """Return the state of a past scan of data that have not changed since.
+
+    Args:
+        past: that scan; `unchanged` holds.
+        listing: the new listing.
+    """
+    new_listing = replace(
+        past.listing,
+        root=listing.root,
+        roots=listing.roots,
+        refused=listing.refused,
+        alone=listing.alone,
+    )
+    notes = [note for note in past.notes if note.code != CHANGED]
+    written = past.compared and len(notes) == len(past.notes)
+    state = replace(past, listing=new_listing, notes=notes, compared=True, written=written)
+    missing = sum(note.missing for note in notes)
+    return MeasuredState(state, len(past.items), len(past.table) - missing)
+
+
+@dataclass(frozen=True, eq=False)
+class _GatheredRows:
+    """The rows of all items.
+
+    Args:
+        listing: the files as they were when they were read, with the digests of those in use.
+        used: bool (files): the files that rows come from.
+        reused: which items are done, kept or new, and the files of each.
+        fresh: what the children answered.
+        tables: kept rows, new rows, and the rows of samples without a file.
+        kept_files, kept_samples: how many come from an earlier scan.
+    """
+
+    listing: Listing
+    used: Array
+    reused: ReusedRows
+    fresh: MeasureResult
+    tables: BoundedTables
+    kept_files: int
+    kept_samples: int
+
+
+def _gather_rows(
+    dataset: ScannedDataset,
+    work: Work,
+    job: ScanJob,
+    settings: MeasurementSettings,
+    earlier: Sequence[RunState],
+    journal: Journal,
+    progress: Progress | None,
+) -> _GatheredRows:
+    source = open_source(job.schema, job.root, job.roots)
+    reused = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
+    kept_files = int(reused.done.sum())
+    kept_samples = sum(map(len, reused.tables))
+    places = np.flatnonzero(~reused.done)
+    todo = [work.items[place] for place in places.tolist()]
+    fresh = measure(job, source, reused.listing, todo, journal, progress, kept_files)
+    reused.done[places[fresh.done]] = True
+    reused.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
+    tables = BoundedTables(job.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)])
+    if reused.tables and tables.lack(partly=reused.partly):
+        return _gather_rows(dataset, work, job, settings, (), journal, progress)
+    used = reused.used_files(work.items)
+    # Digests of files in use only: the digest of the listing must not depend on earlier scans.
+    fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
+    marks = {
+        path: np.array(offsets, np.int64).reshape(-1, 2) for path, offsets in source.marks.items()
+    }
+    listing = replace(
+        dataset.listing, entries=fresh.entries, marks=dict(reused.listing.marks) | marks
+    )
+    return _GatheredRows(listing, used, reused, fresh, tables, kept_files, kept_samples)
+
+
+def _state_of(
+    gathered: _GatheredRows,
+    dataset: ScannedDataset,
+    work: Work,
+    settings: MeasurementSettings,
+    last_run: RunState | None,
+) -> RunState:
+    listing, fresh, tables = gathered.listing, gathered.fresh, gathered.tables
+    table = concatenate(tables.tables())
+    whole = bool(
+        gathered.reused.done.all()
+        and (listing.entries.digests[gathered.used] != b"").all()
+        and not (table.status == SKIPPED).any()
+    )
+    undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
+    return RunState(
+        only=dataset.only,
+        listing=listing,
+        key=settings.key,
+        items=gathered.reused.slots(work.items),
+        table=table,
+        undeclared=sorted(tables.named(undeclared)),
+        measured=settings.as_json(),
+        notes=[
+            *work.notes,
+            *changes(listing, last_run, work.items),
+            *first_bytes_notes(listing, work.unclaimed),
+        ],
+        compared=last_run is not None,
+        unclaimed=work.unclaimed,
+        whole=whole,
+        crashes=list(fresh.crashes.values()),
+        deaths=fresh.deaths,
+    )

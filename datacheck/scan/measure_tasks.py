@@ -1,0 +1,200 @@
+"""What a scan and its children tell each other: a task, and the measured items that come back.
+
+Both travel as JSON values and arrays; each has one form here and one place that writes and reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datacheck.model.sample import Depth
+from datacheck.model.table import Table
+from datacheck.rules import rules_for
+from datacheck.rules.base import Measure
+from datacheck.rules.chat_turns import FAILED
+from datacheck.rules.measurement import is_ours
+from datacheck.runtime.sandbox import Sandbox, sandbox_parts
+from datacheck.schema.model import Schema
+from datacheck.sources.base import Item
+from datacheck.sources.roots import Entry, sandbox_of
+from datacheck.workers.budget import Limits
+
+
+def known_measures(schema: Schema) -> dict[str, Measure]:
+    """Return every measurement that a rule needs, by name."""
+    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
+
+
+def is_plain(schema: Schema) -> bool:
+    """Tell whether all measurements are datacheck's own.
+
+    Those of plug-ins and of the user may give any columns.
+    """
+    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
+
+
+@dataclass(frozen=True)
+class ScanJob:
+    """The part of a scan that all of its tasks share.
+
+    Args:
+        schema, root, roots: what to read and how.
+        measures: names of the measurements.
+        level: how deep to read.
+        workers: processes; None: one for small data, one per core for large.
+        scheduler: address of a Dask scheduler to use instead.
+        limits: of time and memory, per item.
+        paths: folders in which a user's own modules are found.
+    """
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+    measures: Sequence[str]
+    level: Depth = "numeric"
+    workers: int | None = None
+    scheduler: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    paths: Sequence[str] = ()
+
+    def as_wire(self) -> dict[str, Any]:
+        """Return what every task of the scan says, as JSON values.
+
+        Folders are absolute, because workers of a cluster run in other folders.
+        """
+        return {
+            "schema": self.schema.as_dict(),
+            "root": str(self.root.absolute()),
+            "roots": {name: str(path.absolute()) for name, path in self.roots.items()},
+        }
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The sandbox of the children; None where the schema names the user's own functions."""
+        return sandbox_of(self.root, self.roots, self.schema)
+
+    @property
+    def sandbox_text(self) -> str:
+        """The parts of the sandbox, for the record."""
+        return "off (own checks)" if self.sandbox is None else sandbox_parts()
+
+
+@dataclass(frozen=True)
+class MeasureTask:
+    """Items for one child to read and measure.
+
+    Args:
+        schema, root, roots, level: what to read and how.
+        measures: names of the measurements.
+        items: what to read.
+        paths: folders in which a user's own modules are found.
+    """
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+    level: Depth
+    measures: Sequence[str]
+    items: Sequence[Item]
+    paths: Sequence[str]
+
+    @classmethod
+    def from_wire(cls, task: Mapping[str, Any]) -> MeasureTask:
+        """Return the task of `task_wire`."""
+        return cls(
+            schema=Schema.model_validate(task["schema"]),
+            root=Path(task["root"]),
+            roots={name: Path(path) for name, path in task["roots"].items()},
+            level=task["level"],
+            measures=task["measures"],
+            items=[Item.from_dict(record) for record in task["items"]],
+            paths=task.get("paths", ()),
+        )
+
+
+def task_wire(job: ScanJob, items: Sequence[Item], *, plain: bool) -> dict[str, Any]:
+    """Return a task as JSON values.
+
+    Args:
+        job: what all tasks share.
+        items: what to read.
+        plain: as `is_plain`: only then the form of the columns is known, and the answer checked.
+    """
+    return job.as_wire() | {
+        "measures": list(job.measures),
+        "level": job.level,
+        "items": [item.as_dict() for item in items],
+        "paths": list(job.paths),
+        "without": _without_tokenizer(job.schema),
+        "plain": plain,
+    }
+
+
+def _without_tokenizer(schema: Schema) -> dict[str, Any]:
+    """Return the task arguments for one more try of files that killed their child.
+
+    The tokenizer may be the cause, so the retry runs without it.
+    """
+    spec = schema.tokenizer
+    if spec is None or spec.path is None:
+        return {}
+    less = spec.model_copy(update={"path": spec.path + FAILED})
+    return {"schema": schema.model_copy(update={"tokenizer": less}).as_dict()}
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredItems:
+    """What a child answers to a task.
+
+    Args:
+        table: the rows (`Table.as_wire`).
+        items: path, split and files of each item whose rows may be kept.
+        entries: each file as it was when it was read, with its digest.
+        crashes: the first failure of each measurement: measure, key, traceback.
+        undeclared: fields in the data that the schema does not list.
+        host: the machine of the child.
+        cut: of a first part: how many samples the file has, and how many make a part; else 0, 0.
+        deaths: items on which datacheck's own code failed; the parent adds them.
+    """
+
+    table: dict[str, Any]
+    items: Sequence[tuple[str, str, list[str]]] = ()
+    entries: Sequence[Entry] = ()
+    crashes: Sequence[dict[str, str]] = ()
+    undeclared: Sequence[str] = ()
+    host: str = ""
+    cut: tuple[int, int] = (0, 0)
+    deaths: Sequence[dict[str, str]] = ()
+
+    def rows(self) -> Table:
+        """Return the rows as a table."""
+        return Table.from_wire(self.table)
+
+    def as_wire(self) -> dict[str, Any]:
+        """Return the answer as JSON values and arrays."""
+        return {
+            "table": self.table,
+            "items": [list(item) for item in self.items],
+            "entries": [list(entry) for entry in self.entries],
+            "crashes": list(self.crashes),
+            "undeclared": list(self.undeclared),
+            "host": self.host,
+            "cut": list(self.cut),
+        }
+
+    @staticmethod
+    def from_wire(answer: Mapping[str, Any]) -> MeasuredItems:
+        """Return the answer of `as_wire`."""
+        samples, step = answer["cut"]
+        return MeasuredItems(
+            table=answer["table"],
+            items=[(path, split, files) for path, split, files in answer["items"]],
+            entries=[Entry(*record) for record in answer["entries"]],
+            crashes=answer["crashes"],
+            undeclared=answer["undeclared"],
+            host=answer["host"],
+            cut=(samples, step),
+        )
