@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datacheck.model.finding import Report
     from datacheck.preview.run_previews import PreviewProcess
     from datacheck.scan import ScanRun
-    from datacheck.scan.previous_runs import PreviousRun
+    from datacheck.scan.run_state import RunState
 
 
 def show(
@@ -68,7 +68,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
 
-    def read(report: Report, previous_run: PreviousRun) -> tuple[int, bytes, _Rendered]:
+    def read(report: Report, previous_run: RunState) -> tuple[int, bytes, _Rendered]:
         page_exists = Path(report.folder, PAGE).is_file()
         rendered = _render(report, previous_run, form, page=page_exists)
         badge_bytes = b"" if badge is None else _badge_bytes(report)
@@ -102,7 +102,7 @@ class _Rendered:
                 file.write(self.job_summary)
 
 
-def _render(report: Report, run: ScanRun | PreviousRun, form: str, *, page: bool) -> _Rendered:
+def _render(report: Report, run: ScanRun | RunState, form: str, *, page: bool) -> _Rendered:
     if form == "text":
         from datacheck.report.text import report_printer
 
@@ -112,7 +112,7 @@ def _render(report: Report, run: ScanRun | PreviousRun, form: str, *, page: bool
     return _Rendered(lambda: sys.stdout.buffer.write(output), summary)
 
 
-def _report_bytes(report: Report, run: ScanRun | PreviousRun, form: str) -> bytes:
+def _report_bytes(report: Report, run: ScanRun | RunState, form: str) -> bytes:
     from datacheck.report.words import escaped_json
     from datacheck.scan.run_documents import dump_json, result_bytes
 
@@ -149,7 +149,7 @@ def _result_json(report: Report) -> dict[str, Any]:
     return result
 
 
-def _example_files(report: Report, run: ScanRun | PreviousRun) -> dict[str, Path]:
+def _example_files(report: Report, run: ScanRun | RunState) -> dict[str, Path]:
     """Return the file of each example; none for a loader, whose files are unknown."""
     example_keys = {
         key for finding in [*report.findings, *report.suppressed] for key in finding.examples

@@ -11,14 +11,10 @@ from datacheck.model.finding import Progress
 from datacheck.model.table import Texts
 from datacheck.rules import rules_for
 from datacheck.rules.selection import rule_complaints
-<<<<<<< HEAD
-from datacheck.scan.run import FailOn, Request, ScanRun, list_dataset, run_scan
-from datacheck.schema.complaints import Complaint
-=======
 from datacheck.scan.run import run_scan
 from datacheck.scan.scan_run import FailOn, Request, ScanRun
 from datacheck.scan.scanned_dataset import list_dataset
->>>>>>> p3E
+from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
 from datacheck.sources.groups import NO_GROUP
