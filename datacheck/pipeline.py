@@ -19,8 +19,8 @@ from datacheck.build.fingerprint import explain as explained
 from datacheck.build.finish import hashed_before
 from datacheck.build.job import BuildJob, digests
 from datacheck.build.plan import SplitSamples
-from datacheck.build.publish import check_writable, target_of
 from datacheck.build.repair import RepairedCache, repair_caches
+from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
 from datacheck.errors import DatacheckError, StorageError, UsageError

@@ -33,9 +33,9 @@ from datacheck.build.plan import (
     without_unstorable,
 )
 from datacheck.build.provenance import ShardRecord
-from datacheck.build.publish import Target, target_of
 from datacheck.build.reuse import ReusableCache, Reuse, find_reusable
 from datacheck.build.staging import Staging, claim
+from datacheck.build.target import Target, target_of
 from datacheck.cache import Cache, layout, open_cache, parsing
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError

@@ -14,7 +14,7 @@ import zarr
 
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
-from datacheck.build.publish import FolderTarget
+from datacheck.build.target import FolderTarget
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store

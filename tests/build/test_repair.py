@@ -568,6 +568,24 @@ def test_a_damaged_cache_that_is_removed_while_a_build_looks_at_it_is_built(
     assert tree(target) == golden
 
 
+def test_a_damaged_cache_that_comes_back_each_time_ends_a_build(damaged, made, monkeypatch):
+    job, target, _ = damaged
+    real, aside = publish.set_aside, []
+
+    def returning(folder, place, name=""):
+        aside.append(real(folder, place, name))
+        shutil.copytree(aside[-1], folder)
+        return aside[-1]
+
+    (target / "manifest.json").write_text("{}")
+    monkeypatch.setattr(publish, "set_aside", returning)
+    with pytest.raises(StorageError, match="5 times this build moved a damaged cache"):
+        build_cache(job, target.parents[2])
+    assert len(aside) == 1 + 5  # once before the build, then each time that it would publish
+    monkeypatch.setattr(publish, "set_aside", real)
+    assert build_cache(job, target.parents[2]).kept
+
+
 def test_a_reader_goes_on_with_the_files_that_it_has(damaged, made):
     job, target, _ = damaged
     flip(target / "fields/joints/c.3.0.0")

@@ -17,7 +17,7 @@ import pytest
 from datacheck.build import builder, provenance, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
-from datacheck.build.publish import FolderTarget
+from datacheck.build.target import FolderTarget
 from datacheck.cache import layout
 from datacheck.errors import (
     LostStagingError,

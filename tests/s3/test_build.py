@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from datacheck.build import builder
-from datacheck.build import publish as targets
+from datacheck.build import target as targets
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.find import find_caches
