@@ -1,7 +1,8 @@
-"""Finish a cache: indices, tables, documents, manifest; and digests of files the scan did not read.
+"""Finish a cache: complete its ragged shards, write tables and documents, and the manifest last.
 
-The build hashes source files that a scan does not read whole. ``build.json`` records their size and
-times at that moment, ``sources.json`` their digests, and the next build looks them up.
+`CacheFinisher` works on the records of all shards, in the builder's own folder, where no task may
+write any more. It reads every shard that a parsing process could have changed, and compares it with
+its record. The manifest makes the folder a cache: everything else is durable before it is written.
 """
 
 from __future__ import annotations
@@ -10,104 +11,45 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import datacheck
-from datacheck.build.plan import BuildPlan
-from datacheck.build.provenance import ShardRecord
-from datacheck.build.shard_worker import chunk_digests, origin_text
+from datacheck.build.field_layout import windows
+from datacheck.build.prepare import PreparedBuild
+from datacheck.build.provenance import NOT_MADE, ShardRecord, origin_text
+from datacheck.build.shard import chunk_digests
+from datacheck.build.source_digests import STAMPS, stamps
 from datacheck.cache import layout
-from datacheck.cache.find import newest_caches
-from datacheck.cache.manifest import CacheFiles, Manifest, content_root, write_manifest
-from datacheck.cache.parsing import parse_document
-from datacheck.cache.store import open_store
-from datacheck.errors import DatacheckError, StorageError
+from datacheck.cache.manifest import Manifest, content_root, write_manifest
+from datacheck.errors import StorageError
 from datacheck.model.sample import ArraySpec, Origin
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.hashing import canonical_json, digest_bytes, digest_head
 from datacheck.runtime.machine import usable_cpus
-from datacheck.schema.model import Schema
-from datacheck.sources.roots import SETTLED_NS, Entry
-
-STAMPS = "stamps"  # in build.json: size, mtime, ctime, inode and time of listing, by path
-
-
-def stamps(sources: Mapping[str, Entry], hashed: Iterable[str]) -> dict[str, list[int]]:
-    """Return the stamps in ``build.json`` of the files that a build hashed itself."""
-    return {path: list(sources[path][1:6]) for path in sorted(hashed)}
-
-
-def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry]:
-    """Return the files, with digests, that the build of the newest cache of a split hashed itself.
-
-    Args:
-        out: the folder of caches; for a URL the result is empty.
-        pipeline, split: of the cache; "" for a dataset without splits.
-
-    Notes:
-        Leaves out files that had just been written when they were listed: a second write may leave
-        the same times.
-    """
-    caches = (
-        newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
-    )
-    for cache in caches[:1]:
-        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            cache_files = CacheFiles.of_files(open_store(cache))
-            file_stamps = parse_document(cache_files.store.read(layout.BUILD))[STAMPS]
-            files = parse_document(cache_files.read(layout.SOURCES))["files"] if file_stamps else {}
-            entries = [_entry(path, stamp, files[path][1]) for path, stamp in file_stamps.items()]
-            return {
-                entry.path: entry
-                for entry in entries
-                if entry.seen_ns - SETTLED_NS >= entry.mtime_ns
-            }
-    return {}
-
-
-def _entry(path: str, stamp: Sequence[int], digest: str) -> Entry:
-    size, mtime, ctime, inode, seen = map(int, stamp)
-    return Entry(path, size, mtime, ctime, inode, seen, digest)
-
 
 Array = np.ndarray[Any, Any]
-
-# In findings.json: the sample was read, but a transform refused it or it does not fit the cache.
-NOT_MADE = "DC961"
-
-
-@dataclass(frozen=True)
-class CacheMetadata:
-    """The metadata that a cache stores besides its arrays.
-
-    Args:
-        pipeline: name of the pipeline.
-        schema: the declarations in force for the split.
-        key: the fingerprint.
-        inputs: the inputs that the key is a digest of, and the recipe.
-        sources: size and digest of every source file, by path.
-        stamps: size and times of the files that the build hashed itself.
-    """
-
-    pipeline: str
-    schema: Schema
-    key: str
-    inputs: Mapping[str, Any]
-    sources: Mapping[str, tuple[int, str]]
-    stamps: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedCache:
-    """The result: the manifest, the masks, and why readable samples were not made."""
+    """A complete folder that can be published.
 
+    Shapes:
+        made, valid: bool (samples)
+
+    Args:
+        folder: where it is.
+        manifest: of all its files.
+        not_made: key and reason of each readable sample that could not be made.
+    """
+
+    folder: Path
     manifest: Manifest
     made: Array
     valid: Array
@@ -119,8 +61,7 @@ class CacheFinisher:
 
     Args:
         folder: the folder of the shards; no other process writes there any more.
-        plan: the plan of the cache.
-        facts: its metadata.
+        prepared: what is built.
         records: of every shard of the plan.
         linked: shard files that are already proven, because no parsing process could write to them.
     """
@@ -128,16 +69,15 @@ class CacheFinisher:
     def __init__(
         self,
         folder: Path,
-        plan: BuildPlan,
-        facts: CacheMetadata,
+        prepared: PreparedBuild,
         records: Mapping[int, ShardRecord],
         linked: Collection[str],
     ) -> None:
         self.folder = folder
         self._linked = linked
-        self.plan = plan
-        self.facts = facts
-        self.records = [records[g] for g in range(plan.shards)]
+        self.prepared = prepared
+        self.plan = prepared.plan
+        self.records = [records[g] for g in range(self.plan.shards)]
         self._files: dict[str, tuple[int, str]] = {}
         self._digests: dict[str, Array] = {}
         self._rows: dict[str, int] = {}
@@ -165,7 +105,7 @@ class CacheFinisher:
         content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
         root = content_root(content, keys[1], keys[0], digests)
         self._provenance(dict(not_made))
-        return FinishedCache(self._seal(root), made, valid, not_made)
+        return FinishedCache(self.folder, self._seal(root), made, valid, not_made)
 
     def _dimensions(self) -> None:
         """Set the rows of a shard for each ragged dimension, and write the row tables."""
@@ -306,26 +246,15 @@ class CacheFinisher:
     def _documents(self, made: Array, valid: Array) -> None:
         samples = self.plan.samples
         refused = samples.readable & ~made
-        codes = {
-            samples.keys[i]: sorted({*samples.codes[i], *([NOT_MADE] if refused[i] else [])})
-            for i in np.flatnonzero(~valid)
-        }
+        codes = {}
+        for i in np.flatnonzero(~valid).tolist():
+            own = [NOT_MADE] if refused[i] else []
+            codes[samples.keys[i]] = sorted({*samples.codes[i], *own})
         self._write(layout.FINDINGS, canonical_json(codes))
-        self._write(layout.INPUTS, canonical_json(self.facts.inputs))
-        self._write(
-            layout.SOURCES,
-            canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}),
-        )
-        root = layout.Root(
-            self.facts.key,
-            self.facts.pipeline,
-            self.facts.schema.name,
-            self.plan.split,
-            len(samples),
-            self.plan.k,
-            self._rows,
-            windows(self.facts.schema, self.plan.specs),
-        )
+        self._write(layout.INPUTS, canonical_json(self.prepared.fingerprint.as_dict()))
+        sources = {path: list(entry) for path, entry in self.prepared.job.digests().items()}
+        self._write(layout.SOURCES, canonical_json({"files": sources}))
+        root = self._root()
         arrays = [
             path.removesuffix(f"/{layout.ZARR}")
             for path in self._files
@@ -333,6 +262,19 @@ class CacheFinisher:
         ]
         for path in layout.group_paths(arrays):
             self._document(path, layout.group_document({} if path else root.attributes))
+
+    def _root(self) -> layout.Root:
+        schema = self.prepared.job.split_schema
+        return layout.Root(
+            self.prepared.key,
+            self.prepared.job.pipeline,
+            schema.name,
+            self.plan.split,
+            len(self.plan.samples),
+            self.plan.k,
+            self._rows,
+            windows(schema, self.plan.specs),
+        )
 
     def _document(self, path: str, document: Mapping[str, Any]) -> None:
         self._write(f"{path}/{layout.ZARR}".lstrip("/"), canonical_json(document))
@@ -354,7 +296,7 @@ class CacheFinisher:
             "machine": platform.machine(),
             "numerics": numerics.computation_digest(),
             "not_made": dict(not_made),
-            STAMPS: dict(self.facts.stamps),
+            STAMPS: stamps(self.prepared.job.sources, self.prepared.job.hashed),
         }
         fsops.write_file(self.folder / layout.BUILD, canonical_json(document), sync=False)
         self._unsynced.append(layout.BUILD)
@@ -384,28 +326,3 @@ def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
 
 def _names(grid: layout.Grid, first: str | None) -> list[str | None]:
     return [first, *(None for _ in grid.item)]
-
-
-def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
-    """Return the default windows over episodes, with the dimension that is time.
-
-    That is the dimension of the actions, else the most frequent one.
-    """
-    if schema.windows is None:
-        return None
-    ragged = {
-        name: spec for name, spec in specs.items() if spec.dim is not None and spec.kind == "array"
-    }
-    actions = [spec.dim for spec in ragged.values() if spec.attrs.get("role") == "action"]
-    dims = actions or [spec.dim for spec in ragged.values()]
-    if not dims:
-        return None
-    dim = min(set(dims), key=lambda d: (-dims.count(d), str(d)))
-    declared = schema.windows
-    return {
-        "dim": dim,
-        "length": declared.length,
-        "stride": declared.stride,
-        "pad": declared.pad,
-        "short": declared.short,
-    }

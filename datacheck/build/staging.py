@@ -28,9 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from datacheck.build import provenance
-from datacheck.build.plan import BuildPlan
+from datacheck.build.plan import BuildPlan, shard_file
 from datacheck.build.provenance import ShardRecord
-from datacheck.build.shard_worker import shard_file
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
 from datacheck.errors import (
@@ -105,16 +104,17 @@ class Staging:
             kept = {record.g: record for record in records if record is not None}
         for name, spec in plan.specs.items():
             folder = self.linked / layout.field_path(name)
-            kept_files = {shard_file(g, spec) for g in kept}
-            for file in [file for file in _names(folder) if file not in kept_files]:
-                fsops.remove_file(folder / file)
+            kept_files = {self.linked / shard_file(name, spec, g) for g in kept}
+            for path in [folder / file for file in _names(folder)]:
+                if path not in kept_files:
+                    fsops.remove_file(path)
         return kept
 
     def drop_linked(self, plan: BuildPlan, shards: Iterable[int]) -> None:
         """Remove the linked files of shards that are made again."""
         for g in shards:
             for name, spec in plan.specs.items():
-                fsops.remove_file(self.linked / layout.field_path(name) / shard_file(g, spec))
+                fsops.remove_file(self.linked / shard_file(name, spec, g))
 
     def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
@@ -125,7 +125,7 @@ class Staging:
             return None
         for name, spec in plan.specs.items():
             size, digest = record.whole.get(name, record.files[name])
-            file = f"{layout.field_path(name)}/{shard_file(g, spec)}"
+            file = shard_file(name, spec, g)
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file

@@ -55,6 +55,30 @@ class Target(Protocol):
         """
 
 
+def parse_out(out: str | Path | None) -> Path | str:
+    """Return the folder or the URL of caches; ``cache`` if none is given."""
+    if out is None:
+        return Path("cache")
+    return out if is_url(out) else Path(out)
+
+
+def parse_staging(staging: str | Path | None) -> Path | None:
+    """Return the folder in which caches for a URL are built.
+
+    Raises:
+        UsageError: it is a URL itself.
+    """
+    if staging is None:
+        return None
+    if is_url(staging):
+        msg = (
+            f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for "
+            f"staging."
+        )
+        raise UsageError(msg)
+    return Path(staging)
+
+
 def check_writable(out: Path | str) -> None:
     """Raise if caches cannot be written to `out`; called before anything is scanned.
 

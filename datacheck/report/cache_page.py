@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.fingerprint import compare_caches
-from datacheck.build.finish import NOT_MADE
+from datacheck.build.explain import compare_caches
+from datacheck.build.provenance import NOT_MADE
 from datacheck.cache import Cache, open_cache
 from datacheck.cache.diff import Diff, diff, same_digest_scheme
 from datacheck.cache.find import neighbouring_caches

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from datacheck.build import builder, publish
+from datacheck.build import make_shards, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
 from datacheck.cache import layout
@@ -78,7 +78,7 @@ def watched(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 12)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     watch = Watch(tmp_path / "new/out/tiny/all")
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     monkeypatch.setattr(fsops, "SYSTEM", watch)
 
     def build(**options):

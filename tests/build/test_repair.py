@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck.build import builder, publish
+from datacheck.build import make_shards, publish
 from datacheck.build.builder import build_cache
-from datacheck.build.repair import repair_caches, salvage
+from datacheck.build.repair import repair_caches
+from datacheck.build.salvage import salvage
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches
@@ -65,7 +66,7 @@ def made(monkeypatch):
             numbers.extend(order["g"] for order in task["items"])
             yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     return numbers
 
 

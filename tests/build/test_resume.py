@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.build import builder, provenance, staging
+from datacheck.build import make_shards, provenance, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
 from datacheck.build.target import FolderTarget
@@ -80,7 +80,7 @@ def made(monkeypatch):
             numbers.extend(order["g"] for order in task["items"])
             yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     return numbers
 
 
@@ -135,7 +135,7 @@ def test_nothing_stays_of_a_build_that_finished_no_shard(job, tmp_path, monkeypa
     def ending(*_, **__):
         raise StopError
 
-    monkeypatch.setattr(builder, "tasks_of", ending)
+    monkeypatch.setattr(make_shards, "shard_tasks", ending)
     with pytest.raises(StopError) as caught:
         build_cache(job, tmp_path / "out")
     assert not hasattr(caught.value, "__notes__")
