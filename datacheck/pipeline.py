@@ -13,7 +13,7 @@ from pathlib import Path
 
 from datacheck.build.builder import Built, build_cache
 from datacheck.build.check import Share
-from datacheck.build.explain import Explained, explain_key
+from datacheck.build.input_differences import Explained, explain_key
 from datacheck.build.repair import RepairedCache, repair_caches
 from datacheck.build.target import check_writable, parse_out, parse_staging
 from datacheck.errors import UsageError

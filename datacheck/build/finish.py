@@ -74,69 +74,76 @@ class CacheFinisher:
         linked: Collection[str],
     ) -> None:
         self.folder = folder
-        self._linked = linked
         self.prepared = prepared
         self.plan = prepared.plan
         self.records = [records[g] for g in range(self.plan.shards)]
-        self._files: dict[str, tuple[int, str]] = {}
-        self._digests: dict[str, Array] = {}
-        self._rows: dict[str, int] = {}
+        self._linked = linked
+        self._files: dict[str, tuple[int, str]] = {}  # size and digest, by path
+        self._digests: dict[str, Array] = {}  # of inner chunks, by path of the array
+        self._rows: dict[str, int] = {}  # of a shard, by ragged dimension
         self._unsynced: list[str] = []  # files that the writers have not synced
 
     def run(self) -> FinishedCache:
         """Write everything, the manifest last, and make it durable."""
-        self._dimensions()
+        self._write_row_tables()
         for name, spec in self.plan.specs.items():
-            self._field(name, spec)
-        samples = self.plan.samples
+            self._write_field(name, spec)
         made = np.concatenate([record.made for record in self.records])
-        digests = np.concatenate([record.digest for record in self.records])
-        valid = made & samples.valid
-        self._table(layout.sample_path("made"), made)
-        self._table(layout.sample_path("valid"), valid)
-        self._table(layout.sample_path("digest"), digests)
-        keys = _concatenate([key.encode() for key in samples.keys])
-        self._texts("key", layout.KEY_DIM, "text", *keys)
-        self._texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
+        valid = made & self.plan.samples.valid
+        root_digest = self._write_sample_tables(made, valid)
         for path in sorted(self._digests):
-            self._table(layout.digests_path(path), self._digests[path], first=None, digested=False)
+            self._write_table(
+                layout.digests_path(path), self._digests[path], first=None, digested=False
+            )
+        self._write_documents(made, valid)
         not_made = self._not_made()
-        self._documents(made, valid)
-        content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
-        root = content_root(content, keys[1], keys[0], digests)
-        self._provenance(dict(not_made))
-        return FinishedCache(self.folder, self._seal(root), made, valid, not_made)
+        self._write_build_document(dict(not_made))
+        return FinishedCache(self.folder, self._seal(root_digest), made, valid, not_made)
 
-    def _dimensions(self) -> None:
+    def _write_sample_tables(self, made: Array, valid: Array) -> str:
+        """Write masks, digests, keys and origins of the samples; return the digest of the content.
+
+        The digest is `content_root`.
+        """
+        digests = np.concatenate([record.digest for record in self.records])
+        self._write_table(layout.sample_path("made"), made)
+        self._write_table(layout.sample_path("valid"), valid)
+        self._write_table(layout.sample_path("digest"), digests)
+        keys, key_lengths = _concatenate([key.encode() for key in self.plan.samples.keys])
+        self._write_texts("key", layout.KEY_DIM, "text", keys, key_lengths)
+        self._write_texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
+        content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
+        return content_root(content, key_lengths, keys, digests)
+
+    def _write_row_tables(self) -> None:
         """Set the rows of a shard for each ragged dimension, and write the row tables."""
         for dim, names in self.plan.dims.items():
             lengths = [record.lengths[dim] for record in self.records]
-            most_rows = max(int(n.sum()) for n in lengths)
-            rows = self._rows[dim] = layout.ragged_rows(
-                [self.plan.specs[n] for n in names], most_rows
-            )
-            starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
-            self._table(layout.rows_path(dim, "start"), np.concatenate(starts))
-            self._table(layout.rows_path(dim, "length"), np.concatenate(lengths))
+            most_rows = max(int(rows.sum()) for rows in lengths)
+            shard_rows = layout.ragged_rows([self.plan.specs[name] for name in names], most_rows)
+            starts = [g * shard_rows + np.cumsum(rows) - rows for g, rows in enumerate(lengths)]
+            self._rows[dim] = shard_rows
+            self._write_table(layout.rows_path(dim, "start"), np.concatenate(starts))
+            self._write_table(layout.rows_path(dim, "length"), np.concatenate(lengths))
 
-    def _field(self, name: str, spec: ArraySpec) -> None:
+    def _write_field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
         grid = layout.field_grid(spec, len(self.plan.samples), self.plan.k, self._rows)
         digests = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
             shard_digests = record.chunks[name]
             digests[g * grid.chunks_per_shard :][: len(shard_digests)] = shard_digests
-        self._shards(name, path, grid, ragged=spec.dim is not None)
+        self._complete_shards(name, path, grid, ragged=spec.dim is not None)
         self._digests[path] = digests[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, spec.dim or "sample")
-        self._document(
+        self._write_array_document(
             path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec)
         )
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])
-            self._table(layout.present_path(name), present)
+            self._write_table(layout.present_path(name), present)
 
-    def _shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
+    def _complete_shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
         """Check each shard of a field against its record, and complete ragged shards.
 
         A process that parses could have changed the shards of others.
@@ -145,28 +152,29 @@ class CacheFinisher:
             A ragged shard gets its index here, because its writer could not know how many rows the
             fullest shard has.
         """
-        tails = {}
+        unchecked = {}  # the index that each of these files gets here
         for g, record in enumerate(self.records):
             file = f"{path}/{grid.shard_file(g)}"
-            tail = b""
-            self._files[file] = size, _ = record.files[name]
-            if ragged:
-                tail = layout.pack_index(grid, record.sizes[name])
+            size, _ = record.files[name]
+            index = layout.pack_index(grid, record.sizes[name]) if ragged else b""
+            whole_size, _ = record.whole.get(name, (0, ""))
+            if index and whole_size == size + len(index):
                 # A shard of an earlier cache has an index; of equal size, it is this one.
-                if record.whole.get(name, (0, ""))[0] == size + len(tail):
-                    self._files[file], tail = record.whole[name], b""
-                else:
-                    fsops.write_tail(self.folder / file, size, tail)
-                    self._unsynced.append(file)
-            if tail or file not in self._linked:
-                tails[file] = tail
+                self._files[file] = record.whole[name]
+                index = b""
+            else:
+                self._files[file] = record.files[name]
+            if index:
+                fsops.write_tail(self.folder / file, size, index)
+                self._unsynced.append(file)
+            if index or file not in self._linked:
+                unchecked[file] = index
         with ThreadPoolExecutor(usable_cpus()) as threads:
-            self._files |= zip(
-                tails, threads.map(self._with_tail, tails, tails.values()), strict=True
-            )
+            checked = threads.map(self._check_shard, unchecked, unchecked.values())
+            self._files.update(zip(unchecked, checked, strict=True))
 
-    def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
-        """Return size and digest of a shard with its tail; raise if the file was changed."""
+    def _check_shard(self, file: str, index: bytes) -> tuple[int, str]:
+        """Return size and digest of a shard with its index; raise if the file was changed."""
         size, digest = self._files[file]
         path = self.folder / file
         try:
@@ -174,16 +182,16 @@ class CacheFinisher:
             full_size = path.lstat().st_size
         except OSError as error:
             raise fsops.as_storage_error(error, path) from error
-        if hasher.hexdigest() != digest or full_size != size + len(tail):
+        if hasher.hexdigest() != digest or full_size != size + len(index):
             msg = (
                 f"{path}: not what was written: the disk or another process changed it. Run the "
                 f"same command again."
             )
             raise StorageError(msg)
-        hasher.update(tail)
+        hasher.update(index)
         return full_size, hasher.hexdigest()
 
-    def _table(
+    def _write_table(
         self,
         path: str,
         values: Array,
@@ -205,13 +213,15 @@ class CacheFinisher:
                 self._digests[path] = chunk_digests(payload, grid.chunk_bytes)
         elif digested:
             self._digests[path] = np.zeros(0, np.uint64)
-        self._document(path, layout.array_document(grid, attributes or {}, _names(grid, first)))
+        self._write_array_document(
+            path, layout.array_document(grid, attributes or {}, _names(grid, first))
+        )
 
-    def _texts(self, what: str, dim: str, kind: Any, values: Array, lengths: Array) -> None:
-        self._table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
-        self._table(layout.rows_path(dim, "length"), lengths)
+    def _write_texts(self, what: str, dim: str, kind: Any, values: Array, lengths: Array) -> None:
+        self._write_table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
+        self._write_table(layout.rows_path(dim, "length"), lengths)
         attributes = layout.field_attributes(ArraySpec("uint8", (), dim, kind))
-        self._table(layout.sample_path(what), values, attributes, dim)
+        self._write_table(layout.sample_path(what), values, attributes, dim)
 
     def _origins(self) -> tuple[Array, Array]:
         parts = [self._origins_of(record) for record in self.records]
@@ -243,7 +253,7 @@ class CacheFinisher:
         ]
         return [(samples.keys[i], why) for i, why in places if samples.readable[i]]
 
-    def _documents(self, made: Array, valid: Array) -> None:
+    def _write_documents(self, made: Array, valid: Array) -> None:
         samples = self.plan.samples
         refused = samples.readable & ~made
         codes = {}
@@ -261,7 +271,7 @@ class CacheFinisher:
             if path.endswith(f"/{layout.ZARR}")
         ]
         for path in layout.group_paths(arrays):
-            self._document(path, layout.group_document({} if path else root.attributes))
+            self._write_array_document(path, layout.group_document({} if path else root.attributes))
 
     def _root(self) -> layout.Root:
         schema = self.prepared.job.split_schema
@@ -276,7 +286,7 @@ class CacheFinisher:
             windows(schema, self.plan.specs),
         )
 
-    def _document(self, path: str, document: Mapping[str, Any]) -> None:
+    def _write_array_document(self, path: str, document: Mapping[str, Any]) -> None:
         self._write(f"{path}/{layout.ZARR}".lstrip("/"), canonical_json(document))
 
     def _write(self, path: str, data: bytes) -> None:
@@ -286,7 +296,7 @@ class CacheFinisher:
         self._unsynced.append(path)
         self._files[path] = (len(data), digest_bytes(data))
 
-    def _provenance(self, not_made: Mapping[str, str]) -> None:
+    def _write_build_document(self, not_made: Mapping[str, str]) -> None:
         document = {
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": socket.gethostname(),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from datacheck.build import publish, staging
 from datacheck.build.builder import finish_build
-from datacheck.build.explain import explain
+from datacheck.build.input_differences import explain
 from datacheck.build.job import BuildJob, Execution
 from datacheck.build.prepare import PreparedBuild, prepare
 from datacheck.build.salvage import salvage

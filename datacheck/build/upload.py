@@ -144,17 +144,16 @@ class BucketTarget:
         }
 
     def _check(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> None:
+        """Raise if the store has another size of a file than was sent."""
         sizes = self._sizes(prefix)
-        wrong_path = next(
-            (path for path in sorted(files) if sizes.get(path) != files[path][0]), None
-        )
-        if wrong_path is not None:
-            msg = (
-                f"{self.path}: the store took {wrong_path} and now says {sizes.get(wrong_path, 0):,} bytes, "
-                f"not "
-                f"{files[wrong_path][0]:,}. Nothing was published; run the same command again."
-            )
-            raise StorageError(msg)
+        for path in sorted(files):
+            sent, stored = files[path][0], sizes.get(path)
+            if stored != sent:
+                msg = (
+                    f"{self.path}: the store took {path} and now says {stored or 0:,} bytes, not "
+                    f"{sent:,}. Nothing was published; run the same command again."
+                )
+                raise StorageError(msg)
 
     # ----------------------------------------------------------------------------------- the commit
 

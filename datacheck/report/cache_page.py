@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.explain import compare_caches
+from datacheck.build.input_differences import compare_caches
 from datacheck.build.provenance import NOT_MADE
 from datacheck.cache import Cache, open_cache
 from datacheck.cache.diff import Diff, diff, same_digest_scheme
