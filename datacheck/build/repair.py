@@ -226,19 +226,19 @@ def _manifest_entries(store: Store) -> dict[str, tuple[int, str]]:
     entries: dict[str, tuple[int, str]] = {}
     end = 0
     for entry in _ENTRY.finditer(text):
-        preceding = text[max(end, entry.start() - _LONGEST_NAME) : entry.start()]
-        position = len(preceding)
-        while (position := preceding.rfind(b'"', 0, position)) > 0 and _is_escaped(
-            preceding, position
-        ):
-            pass
-        if position >= 0 and position + 1 < len(preceding):
-            entries[preceding[position + 1 :].decode("utf-8", "replace")] = (
-                int(entry[1]),
-                entry[2].decode(),
-            )
+        name = _name_at_end(text[max(end, entry.start() - _LONGEST_NAME) : entry.start()])
+        if name:
+            entries[name] = int(entry[1]), entry[2].decode()
         end = entry.end()
     return entries
+
+
+def _name_at_end(text: bytes) -> str:
+    """Return what follows the last quote that is not escaped; "" without such a quote."""
+    quote = text.rfind(b'"')
+    while quote > 0 and _is_escaped(text, quote):
+        quote = text.rfind(b'"', 0, quote)
+    return text[quote + 1 :].decode("utf-8", "replace") if quote >= 0 else ""
 
 
 def _is_escaped(text: bytes, place: int) -> bool:

@@ -76,7 +76,7 @@ def test_samples_that_cannot_be_copied_are_made_from_their_sources(
     else:
         real = make_shards.ordered_map
         monkeypatch.setattr(
-            builder,
+            make_shards,
             "ordered_map",
             lambda *a, **k: (shutil.rmtree(first.path, ignore_errors=True), real(*a, **k))[1],
         )
