@@ -24,6 +24,7 @@ from datacheck.build.provenance import ShardRecord, read_records
 from datacheck.build.reuse import ReusableCache
 from datacheck.build.seek_points import seek_points
 from datacheck.build.shard_task import FileRead, ShardOrder, TaskSetup
+from datacheck.build.source_setup import SourceSetup
 from datacheck.build.staging import Staging
 from datacheck.model.finding import note_reporter
 from datacheck.runtime import numerics
@@ -183,10 +184,9 @@ def shard_tasks(
         Each task is made on demand; the parts that they share are fixed now.
     """
     job, plan = prepared.job, prepared.plan
+    roots = {name: _absolute(path) for name, path in job.roots.items()}
     setup = TaskSetup(
-        schema=job.schema,
-        root=_absolute(job.root),
-        roots={name: _absolute(path) for name, path in sorted(job.roots.items())},
+        source=SourceSetup(job.schema, _absolute(job.root), roots),
         steps=[step.as_dict() for step in prepared.steps],
         identities=[digest_value(step.identity()) for step in prepared.steps],
         paths=job.paths,

@@ -18,7 +18,6 @@ from datacheck.model.sample import Block
 from datacheck.plugins import add_module_folders
 from datacheck.runtime import numerics
 from datacheck.runtime.hashing import digest_value
-from datacheck.sources import open_source
 from datacheck.sources.base import Source, Unread
 from datacheck.sources.listing import stat_entry
 from datacheck.sources.roots import Entry
@@ -35,11 +34,12 @@ def open_task(setup: TaskSetup) -> tuple[Source, list[Transform]]:
         StorageError: this machine computes other numbers, or does not see the folders.
     """
     numerics.check_same(setup.numerics)
-    _check_folders(setup.root, *setup.roots.values(), setup.records)
+    source = setup.source
+    _check_folders(source.root, *source.roots.values(), setup.records)
     add_module_folders(setup.paths)
     steps = [transforms.step(entry) for entry in setup.steps]
     _check_steps(steps, setup.identities)
-    return open_source(setup.schema, setup.root, setup.roots), steps
+    return source.open(), steps
 
 
 def _check_folders(*folders: Path) -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datacheck.build.job import BuildJob, even_fields
 from datacheck.build.plan import BuildPlan
+from datacheck.build.source_setup import SourceSetup
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
-from datacheck.schema.model import Schema
-from datacheck.sources import open_source
 from datacheck.sources.base import Item
 from datacheck.sources.row_slices import LEAST_BYTES
 from datacheck.workers.parallel import ordered_map
@@ -41,12 +39,9 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
         return {}
     even = even_fields(job)
     items = [replace(job.samples.items[n], even=even.get(n, ())) for n in numbers]
-    task: dict[str, Any] = {
-        "schema": job.schema.as_dict(),
-        "root": str(job.root.absolute()),
-        "roots": {name: str(path.absolute()) for name, path in sorted(job.roots.items())},
-        "items": [item.as_dict() for item in items],
-    }
+    roots = {name: path.absolute() for name, path in job.roots.items()}
+    setup = SourceSetup(job.schema, job.root.absolute(), roots)
+    task = setup.as_dict() | {"items": [item.as_dict() for item in items]}
     number_of = {(item.path, item.split): n for n, item in zip(numbers, items, strict=True)}
     points_of: dict[int, Array] = {}
     # A file that kills the child has no points; the task that reads it reports why.
@@ -91,12 +86,10 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
     """Return path, split and `Source.seek_points` of each file that cannot be entered anywhere.
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`).
+        task: a `SourceSetup` as JSON values, with items (`Item.as_dict`).
         beat: called with an item's number before it is touched.
     """
-    schema = Schema.model_validate(task["schema"])
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(schema, Path(task["root"]), roots)
+    source = SourceSetup.from_dict(task).open()
     results = []
     for number, item in enumerate(map(Item.from_dict, task["items"])):
         beat(number)

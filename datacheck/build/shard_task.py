@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.build.source_setup import SourceSetup
 from datacheck.cache.codec import Codec
 from datacheck.model.row_keys import keys_from_runs, keys_to_runs
 from datacheck.model.sample import ArraySpec
-from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.roots import Entry
 
@@ -29,7 +29,7 @@ class TaskSetup:
     """What all tasks of a build share.
 
     Args:
-        schema, root, roots: of the source.
+        source: reads the samples.
         steps: the bound transforms, `Transform.as_dict` of each.
         identities: the digest of each step's identity when the build was planned.
         paths: folders of user functions.
@@ -43,9 +43,7 @@ class TaskSetup:
         again: read the samples in another order than the first time, see `reading.read_blocks`.
     """
 
-    schema: Schema
-    root: Path
-    roots: Mapping[str, Path]
+    source: SourceSetup
     steps: Sequence[Mapping[str, Any]]
     identities: Sequence[str]
     paths: Sequence[str]
@@ -61,9 +59,7 @@ class TaskSetup:
     def as_dict(self) -> dict[str, Any]:
         """Return the setup as JSON values."""
         return {
-            "schema": self.schema.as_dict(),
-            "root": str(self.root),
-            "roots": {name: str(path) for name, path in self.roots.items()},
+            **self.source.as_dict(),
             "steps": list(self.steps),
             "identities": list(self.identities),
             "paths": list(self.paths),
@@ -81,9 +77,7 @@ class TaskSetup:
     def from_dict(data: Mapping[str, Any]) -> TaskSetup:
         """Return the setup of a task."""
         return TaskSetup(
-            schema=Schema.model_validate(data["schema"]),
-            root=Path(data["root"]),
-            roots={name: Path(path) for name, path in data["roots"].items()},
+            source=SourceSetup.from_dict(data),
             steps=data["steps"],
             identities=data["identities"],
             paths=data["paths"],
