@@ -1,7 +1,9 @@
 """Records of shards: all facts about a shard, in a file that carries its own digest.
 
-Nothing else of a shard crosses processes, so an answer is small, and a later run can continue from
-records alone.
+A child writes the record (`write`) and answers with its size and digest only, so an answer is
+small. `read_records` reads what a task answered; `saved_record` reads what an interrupted run left,
+so that a build can continue from records alone. Neither trusts a record: `fits` holds it against
+the plan.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +168,15 @@ def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[Sha
     Notes:
         A shard that an earlier cache should have provided, and could not, has no record.
     """
-    for death in outcome.deaths:
+    if outcome.deaths:
+        death = outcome.deaths[0]
         keys = keys_from_runs(death.item["keys"])
         last_line = death.how.strip().splitlines()[-1]
         msg = f"samples {keys[0]} to {keys[-1]}: {last_line}. Nothing was published."
-        raise (DatacheckError if death.crash else StorageError)(msg)
+        error = DatacheckError if death.crash else StorageError
+        raise error(msg)
     records = []
-    for g, size, digest in (report for payload in outcome.payloads for report in payload):
+    for g, size, digest in chain.from_iterable(outcome.payloads):
         if not size:
             continue
         record = read(folder, g, size, digest)
