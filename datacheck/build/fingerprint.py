@@ -114,7 +114,7 @@ def key_inputs(
         **_recipe(schema, steps, plan),
         "pipeline": pipeline,
         "split": plan.split,
-        "shard_samples": plan.k,
+        "shard_samples": plan.shard_samples,
         "sources": digest_value(sorted(sources.items())),
         "samples": _verdict(plan.samples),
     }

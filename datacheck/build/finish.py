@@ -128,7 +128,7 @@ class CacheFinisher:
 
     def _write_field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
-        grid = layout.field_grid(spec, len(self.plan.samples), self.plan.k, self._rows)
+        grid = layout.field_grid(spec, len(self.plan.samples), self.plan.shard_samples, self._rows)
         digests = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
             shard_digests = record.chunks[name]
@@ -239,7 +239,7 @@ class CacheFinisher:
             raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
         ]
         for place in np.flatnonzero(lengths == 0).tolist():
-            i = record.g * self.plan.k + place
+            i = record.g * self.plan.shard_samples + place
             origin = Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i])
             texts[place] = origin_text(origin).encode()
         return _concatenate(texts)
@@ -247,7 +247,7 @@ class CacheFinisher:
     def _not_made(self) -> list[tuple[str, str]]:
         samples = self.plan.samples
         places = [
-            (record.g * self.plan.k + place, why)
+            (record.g * self.plan.shard_samples + place, why)
             for record in self.records
             for place, why in record.reasons
         ]
@@ -281,7 +281,7 @@ class CacheFinisher:
             schema.name,
             self.plan.split,
             len(self.plan.samples),
-            self.plan.k,
+            self.plan.shard_samples,
             self._rows,
             windows(schema, self.plan.specs),
         )

@@ -193,7 +193,7 @@ def shard_tasks(
         specs=plan.specs,
         codec=plan.codec,
         samples=len(plan.samples),
-        k=plan.k,
+        shard_samples=plan.shard_samples,
         folder=None if shards is None else _absolute(shards),
         records=_absolute(records),
         numerics=numerics.numeric_environment(),

@@ -28,7 +28,7 @@ class BuildPlan:
         split: the split's folder name.
         samples: in key order.
         specs: the fields of the cache, by name.
-        k: samples per shard.
+        shard_samples: samples per shard.
         per_task: shards of one task.
         codec: the codec of the fields' chunks.
         left_out: a sentence for each field that is left out, see `without_unstorable`.
@@ -38,7 +38,7 @@ class BuildPlan:
     split: str
     samples: SplitSamples
     specs: dict[str, ArraySpec]
-    k: int
+    shard_samples: int
     per_task: int = 1
     codec: Codec = PLAIN
     left_out: Sequence[str] = ()
@@ -47,7 +47,7 @@ class BuildPlan:
     @property
     def shards(self) -> int:
         """Number of shards of every field."""
-        return -(-len(self.samples) // self.k)
+        return -(-len(self.samples) // self.shard_samples)
 
     @property
     def dims(self) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ class BuildPlan:
 
     def shard(self, g: int) -> slice:
         """Return the samples of shard `g`."""
-        return slice(g * self.k, min(len(self.samples), (g + 1) * self.k))
+        return slice(g * self.shard_samples, min(len(self.samples), (g + 1) * self.shard_samples))
 
     def series(self, points: Mapping[int, Array] | None = None) -> Iterator[list[list[int]]]:
         """Yield series of tasks, each a list of shards; one process runs a whole series.
@@ -74,7 +74,9 @@ class BuildPlan:
             process before it has read. A series ends where that overhead is small compared to the
             bytes it reads itself.
         """
-        sizes = np.add.reduceat(self.samples.nbytes, range(0, len(self.samples), self.k)).tolist()
+        sizes = np.add.reduceat(
+            self.samples.nbytes, range(0, len(self.samples), self.shard_samples)
+        ).tolist()
         start = size = 0
         for g in range(1, self.shards + 1):
             size += sizes[g - 1]
@@ -131,10 +133,12 @@ def make_plan(
     unchanged_axes: frozenset[str] = frozenset(),
 ) -> BuildPlan:
     """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
-    k = layout.samples_per_shard(sample_bytes, specs.values())
+    shard_samples = layout.samples_per_shard(sample_bytes, specs.values())
     median_bytes = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
-    per_task = max(1, SOURCE_BYTES // max(1, k * median_bytes))
-    return BuildPlan(split, samples, specs, k, per_task, codec, left_out, unchanged_axes)
+    per_task = max(1, SOURCE_BYTES // max(1, shard_samples * median_bytes))
+    return BuildPlan(
+        split, samples, specs, shard_samples, per_task, codec, left_out, unchanged_axes
+    )
 
 
 def shard_file(name: str, spec: ArraySpec, g: int) -> str:

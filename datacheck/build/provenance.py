@@ -245,7 +245,7 @@ def _are_chunks(
 ) -> bool:
     """Return whether number and sizes of a field's chunks and files fit its rows."""
     if spec.dim is None:
-        grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
+        grid = layout.fixed_grid(spec, len(plan.samples), plan.shard_samples)
         rows = count
         chunk = grid.chunk
         index = layout.index_bytes(grid)

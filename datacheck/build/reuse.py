@@ -140,17 +140,16 @@ class ReusableCache:
 
     def _shard(self, g: int) -> int | None:
         """Return the shard of the earlier cache that equals shard `g` of the plan, or None."""
-        k = self._tables.root.shard_samples
-        numbers = self.numbers[self._plan.shard(g)]
-        first = int(numbers[0])
-        if (
-            k != self._plan.k
-            or first < 0
-            or first % k
-            or len(numbers) != min(k, self._tables.root.samples - first)
-        ):
+        root = self._tables.root
+        if root.shard_samples != self._plan.shard_samples:
             return None
-        return first // k if (np.diff(numbers) == 1).all() else None
+        numbers = self.numbers[self._plan.shard(g)]
+        before, offset = divmod(int(numbers[0]), root.shard_samples)
+        remaining = root.samples - before * root.shard_samples
+        starts_a_shard = numbers[0] >= 0 and offset == 0
+        if not starts_a_shard or len(numbers) != min(root.shard_samples, remaining):
+            return None
+        return before if (np.diff(numbers) == 1).all() else None
 
     # --------------------------------------------------------------------------------- whole shards
 
@@ -257,8 +256,8 @@ class ReusableCache:
             if spec.dim is not None:  # its index depends on other shards
                 files[name] = size - len(shard.index_part), shard.head_digest
                 whole[name] = size, digest
-        k = tables.root.shard_samples
-        part = slice(before * k, (before + 1) * k)
+        shard_samples = tables.root.shard_samples
+        part = slice(before * shard_samples, (before + 1) * shard_samples)
         readable, made = tables.readable[part], tables.made[part]
         origins = [
             text if ok else b"" for text, ok in zip(tables.origins[part], readable, strict=True)

@@ -214,7 +214,7 @@ class _DamagedCache:
 
     def _grid(self, name: str) -> layout.Grid:
         return layout.field_grid(
-            self._plan.specs[name], len(self._plan.samples), self._plan.k, self._rows
+            self._plan.specs[name], len(self._plan.samples), self._plan.shard_samples, self._rows
         )
 
     @cached_property

@@ -53,7 +53,7 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
 
 def _items_of_several_tasks(plan: BuildPlan) -> list[int]:
     """Return the items with samples on both sides of the border between two tasks."""
-    per_task = plan.k * plan.per_task
+    per_task = plan.shard_samples * plan.per_task
     first_samples = np.arange(per_task, len(plan.samples), per_task)
     items = plan.samples.item_of[first_samples]
     return sorted(set(items[items == plan.samples.item_of[first_samples - 1]].tolist()))

@@ -36,7 +36,7 @@ class TaskSetup:
         specs: the fields of the cache, by name.
         codec: of the fields' chunks.
         samples: number of samples of the split.
-        k: samples per shard.
+        shard_samples: samples per shard.
         folder: the unfinished cache, where the shards are written; None: nowhere.
         records: where the record of each shard is written.
         numerics: `numerics.numeric_environment` where the build was planned.
@@ -50,7 +50,7 @@ class TaskSetup:
     specs: Mapping[str, ArraySpec]
     codec: Codec
     samples: int
-    k: int
+    shard_samples: int
     folder: Path | None
     records: Path
     numerics: Mapping[str, str]
@@ -66,7 +66,7 @@ class TaskSetup:
             "specs": {name: _spec_as_list(spec) for name, spec in self.specs.items()},
             "codec": str(self.codec),
             "samples": self.samples,
-            "k": self.k,
+            "shard_samples": self.shard_samples,
             "folder": None if self.folder is None else str(self.folder),
             "records": str(self.records),
             "numerics": dict(self.numerics),
@@ -84,7 +84,7 @@ class TaskSetup:
             specs={name: _spec_from_list(values) for name, values in data["specs"].items()},
             codec=Codec.parse(data["codec"]),
             samples=data["samples"],
-            k=data["k"],
+            shard_samples=data["shard_samples"],
             folder=None if data["folder"] is None else Path(data["folder"]),
             records=Path(data["records"]),
             numerics=data["numerics"],

@@ -161,7 +161,11 @@ def _write_shard(shard: Shard, g: int, setup: TaskSetup) -> list[Any]:
     chunks = {}
     sizes = {}
     for name, spec in shard.specs.items():
-        grid = layout.fixed_grid(spec, setup.samples, setup.k) if spec.dim is None else None
+        grid = (
+            layout.fixed_grid(spec, setup.samples, setup.shard_samples)
+            if spec.dim is None
+            else None
+        )
         chunk = grid.chunk if grid is not None else layout.chunk_rows(spec.item_bytes)
         payload = rows.padded(name, chunk)
         chunks[name] = chunk_digests(payload, chunk * spec.item_bytes)

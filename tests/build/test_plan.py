@@ -360,7 +360,7 @@ def samples_of(count, size=100, **changes):
 def test_shards_and_tasks_partition_the_samples():
     spec = {"x": ArraySpec("float32", (4096, 6))}
     plan = make_plan("all", samples_of(5000, 98_304), spec, 98_304)
-    assert plan.k == 512
+    assert plan.shard_samples == 512
     assert plan.shards == 10
     assert [plan.shard(g) for g in (0, 9)] == [slice(0, 512), slice(4608, 5000)]
     assert list(plan.series()) == [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 9]]]
