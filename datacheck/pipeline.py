@@ -1,42 +1,28 @@
-"""From a pipeline to caches: scan, check, build. The one module that imports `scan` and `build`."""
+"""From a pipeline to caches: scan the data, check the scan, build the cache of each split.
+
+`build`, `explain` and `repair` begin alike: resolve the pipeline, scan, refuse a scan that nothing
+may be built on, and make one `BuildJob` per split of what the scan saw (`handover`). Then the build
+takes over (`build.builder`). `scan` and `build` do not import each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from datacheck.build import fingerprint
-from datacheck.build.builder import Built, build_cache, prepare
+from datacheck.build.builder import Built, build_cache
 from datacheck.build.check import Share
-from datacheck.build.field_stats import FieldStats, has_field_stats, measure_fields, stats_of_table
-from datacheck.build.fingerprint import InputDifference
-from datacheck.build.fingerprint import explain as explained
-from datacheck.build.finish import hashed_before
-from datacheck.build.job import BuildJob, digests
-from datacheck.build.plan import SplitSamples
-from datacheck.build.publish import check_writable, target_of
+from datacheck.build.input_differences import Explained, explain_key
 from datacheck.build.repair import RepairedCache, repair_caches
-from datacheck.cache.codec import Codec
-from datacheck.cache.store import is_url
-from datacheck.errors import DatacheckError, StorageError, UsageError
-from datacheck.model.finding import Progress, Verdict
-from datacheck.model.table import CHECKED, Table, Texts
-from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
-from datacheck.rules.base import pluralize
-from datacheck.runtime.machine import usable_cpus
+from datacheck.build.target import check_writable, parse_out, parse_staging
+from datacheck.errors import UsageError
+from datacheck.handover import job_of, jobs_of, workers_for
+from datacheck.model.finding import Progress
+from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema, resolve_pipeline
 from datacheck.scan import Request, ScanRun, run_scan
-from datacheck.scan.measuring import NOT_HERE
-from datacheck.schema.grammar import suggestion
+from datacheck.scan.gate import check_nothing_missing, check_rules_ran, choose_splits
 from datacheck.schema.model import Schema
-from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source
-from datacheck.sources.listing import digest_entry
-from datacheck.sources.roots import Entry
 
 __all__ = [
     "Built",
@@ -50,10 +36,6 @@ __all__ = [
     "of_schema",
     "repair",
 ]
-
-_NAMED = 5  # samples named in a message
-_HEAD = 40  # characters of a reason: its code and its first words
-_LARGE = 256 << 20  # bytes of source files from which on every core gets a worker
 
 
 def build(
@@ -107,59 +89,32 @@ def build(
         NondeterministicBuildError: an earlier build of the same inputs has other content, or the
             check failed.
     """
-    chosen = _resolve_pipeline(pipeline, compress)
-    if staging is not None and is_url(staging):
-        msg = (
-            f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for "
-            f"staging."
-        )
-        raise UsageError(msg)
-    target = _target(chosen, out)
-    check_writable(target)
+    chosen = resolve_pipeline(pipeline, compress)
+    staging_folder = parse_staging(staging)
+    caches = parse_out(out if out is not None else chosen.out)
+    check_writable(caches)
     if run is None:
-        run = run_scan(
-            chosen.schema,
-            Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths),
-            progress,
+        run = _scan(chosen, data, roots, workers, scheduler, progress)
+    check_rules_ran(run)
+    check_nothing_missing(run, allow_missing)
+    splits = choose_splits(run, chosen.splits if split is None else [split])
+    workers = workers or workers_for(run)
+    known_digests = caches if reuse else None
+    jobs = jobs_of(chosen, run, splits, workers, scheduler, known_digests, progress)
+    built = [
+        build_cache(
+            job,
+            caches,
+            workers=workers,
+            scheduler=scheduler,
+            progress=progress,
+            reuse=reuse,
+            staging=staging_folder,
+            check=check,
         )
-    _check_rules_ran(run)
-    _check_missing(run, allow_missing)
-    workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
-    names = _splits(chosen, run, split)
-    earlier_entries = {
-        name: hashed_before(target, chosen.name, name) if reuse else {} for name in names
-    }
-    jobs = [
-        job_of(chosen, run, name, workers, scheduler, earlier_entries[name], progress)
-        for name in names
+        for job in jobs
     ]
-    place = None if staging is None else Path(staging)
-    options: dict[str, Any] = {
-        "workers": workers,
-        "scheduler": scheduler,
-        "progress": progress,
-        "reuse": reuse,
-    }
-    caches = [build_cache(job, target, staging=place, check=check, **options) for job in jobs]
-    return [replace(cache, unlisted=run.listing.refused) for cache in caches]
-
-
-@dataclass(frozen=True, eq=False)
-class Explained:
-    """The key of a split's build, compared with the split's newest cache.
-
-    Args:
-        path: where the cache is, or would be.
-        newest: the newest finished cache of the split, or None.
-        differences: how the build's inputs differ from those of `newest`; empty where `newest` is
-            `path`.
-        built: whether the cache at `path` exists.
-    """
-
-    path: Path | str
-    newest: Path | str | None
-    differences: list[InputDifference]
-    built: bool
+    return [replace(cache, unlisted=run.listing.refused) for cache in built]
 
 
 def explain(
@@ -177,35 +132,13 @@ def explain(
 
     Nothing is built. Args and Raises as in `build`.
     """
-    chosen = _resolve_pipeline(pipeline, compress)
-    run = run_scan(
-        chosen.schema,
-        Request(*_data_folders(chosen, data, roots), workers, paths=chosen.paths),
-        progress,
-    )
-    _check_rules_ran(run)
-    explanations = []
-    for name in _splits(chosen, run, split):
-        job = job_of(
-            chosen,
-            run,
-            name,
-            workers or 1,
-            hashed=hashed_before(_target(chosen, out), chosen.name, name),
-        )
-        plan, _, inputs = prepare(job)
-        target = target_of(
-            _target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None
-        )
-        newest = target.newest()
-        unchanged = newest in {None, target.path}
-        reasons = (
-            []
-            if newest is None or unchanged
-            else explained(inputs["said"], digests(job), job.samples, newest)
-        )
-        explanations.append(Explained(target.path, newest, reasons, target.exists()))
-    return explanations
+    chosen = resolve_pipeline(pipeline, compress)
+    caches = parse_out(out if out is not None else chosen.out)
+    run = _scan(chosen, data, roots, workers, None, progress)
+    check_rules_ran(run)
+    splits = choose_splits(run, chosen.splits if split is None else [split])
+    jobs = jobs_of(chosen, run, splits, workers or 1, known_digests=caches)
+    return [explain_key(job, caches) for job in jobs]
 
 
 def repair(
@@ -224,229 +157,37 @@ def repair(
 
     Args and Raises as in `build`; see `repair_caches`.
     """
-    chosen = _resolve_pipeline(pipeline, compress)
-    target = _target(chosen, out)
-    if not isinstance(target, Path):
+    chosen = resolve_pipeline(pipeline, compress)
+    caches = parse_out(out if out is not None else chosen.out)
+    if not isinstance(caches, Path):
         msg = (
-            f"{target}: what lies in an object store cannot be repaired. Delete the cache, and "
+            f"{caches}: what lies in an object store cannot be repaired. Delete the cache, and "
             f"build it again."
         )
         raise UsageError(msg)
-    check_writable(target)
-    run = run_scan(
-        chosen.schema,
-        Request(*_data_folders(chosen, data, roots), workers, scheduler, paths=chosen.paths),
-        progress,
-    )
-    _check_rules_ran(run)
-    _check_missing(run)
-    jobs = [
-        job_of(chosen, run, name, workers or 1, scheduler, None, progress)
-        for name in _splits(chosen, run, split)
-    ]
-    return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
+    check_writable(caches)
+    run = _scan(chosen, data, roots, workers, scheduler, progress)
+    check_rules_ran(run)
+    check_nothing_missing(run)
+    splits = choose_splits(run, chosen.splits if split is None else [split])
+    jobs = jobs_of(chosen, run, splits, workers or 1, scheduler, progress=progress)
+    return repair_caches(jobs, caches, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
-def _resolve_pipeline(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:
-    if isinstance(pipeline, Schema):
-        pipeline = of_schema(pipeline)
-    chosen = pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
-    return chosen if compress is None else replace(chosen, codec=Codec.parse(compress))
-
-
-def _target(chosen: Pipeline, out: str | Path | None) -> Path | str:
-    target = out if out is not None else chosen.out or Path("cache")
-    return target if is_url(target) else Path(target)
-
-
-def _data_folders(
-    chosen: Pipeline, data: str | Path | None, roots: Mapping[str, str | Path] | None
-) -> tuple[Path, dict[str, Path]]:
-    """Return the data folder and the extra folders by name."""
-    folder = Path(data) if data is not None else chosen.data
-    if folder is None:
-        msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
-        raise UsageError(msg)
-    return folder, {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
-
-
-def _check_rules_ran(run: ScanRun) -> None:
-    """Raise where a rule crashed: its verdict on the samples is unknown."""
-    crashed = [v.code for v in run.report.verdicts if v.verdict is Verdict.CRASH]
-    if crashed:
-        code = crashed[0]
-        msg = (
-            f"rule {code} crashed during the scan, so its verdict on the samples is missing. "
-            f"See datacheck scan; to build without it: rules: {{{code}: off}} in the schema."
-        )
-        raise DatacheckError(msg)
-
-
-def _check_missing(run: ScanRun, allowed: int = 0) -> None:
-    """Raise where this machine could not read more samples than allowed.
-
-    A cache without them would look complete.
-    """
-    reasons = Texts.of(run.table.reasons).places()
-    rows = sorted(
-        row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist()
-    )
-    lost = [run.table.keys[row] for row in rows]
-    if len(lost) > allowed:
-        named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
-        msg = (
-            f"{pluralize(len(lost))} could not be read on this machine, which says nothing of the "
-            f"data: {named}. Nothing "
-            "was built. Look at its memory and at what ends processes there, then run the same "
-            "command again; "
-            f"--allow-missing {len(lost)} builds without them."
-        )
-        raise StorageError(msg)
-
-
-def _splits(pipeline: Pipeline, run: ScanRun, split: str | None) -> list[str]:
-    """Return the splits to build, sorted; a folder that could not be listed is not a split."""
-    refused = {path for path, _ in run.listing.refused}
-    table = run.table
-    existing = sorted(
-        {name for key, name in zip(table.keys, table.splits, strict=True) if key not in refused}
-        or {""}
-    )
-    requested = [split] if split is not None else list(pipeline.splits) or existing
-    for name in requested:
-        if name not in existing:
-            listed = (
-                ", ".join(filter(None, existing))
-                or "none (no split in samples.files of the schema)"
-            )
-            msg = (
-                f"no split {name!r}{suggestion(name, existing)}; the splits of these data: {listed}"
-            )
-            raise UsageError(msg)
-    return sorted(set(requested))
-
-
-def job_of(
+def _scan(
     pipeline: Pipeline,
-    run: ScanRun,
-    split: str,
-    workers: int = 1,
-    scheduler: str | None = None,
-    hashed: Mapping[str, Entry] | None = None,
-    progress: Progress | None = None,
-) -> BuildJob:
-    """Return the inputs of one split's build: the scan's rows and its verdict on each key."""
-    listing = run.listing
-    schema = pipeline.schema.located(listing.root, listing.roots).placed(set(listing.roots))
-    index = np.array(
-        [i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64
-    )
-    table = run.table.take(index)
-    _check_unique_keys(table.keys)
-    items, item_of = _items(run.work.items, table, split)
-    samples = SplitSamples(
-        keys=list(table.keys),
-        items=items,
-        item_of=item_of,
-        inner=list(table.inner),
-        readable=table.status == CHECKED,
-        valid=run.valid[index] & (table.status == CHECKED),
-        codes=[run.codes[int(i)] for i in index],
-        nbytes=np.asarray(table.nbytes, dtype=np.int64),
-    )
-    source = open_source(schema, listing.root, listing.roots)
-    read_items = set(item_of[samples.readable].tolist())
-    files = [
-        source.files(item) if number in read_items else [] for number, item in enumerate(items)
-    ]
-    paths = sorted({path for item_files in files for path in item_files})
-    field_stats, excess_fields = _field_stats(
-        source, table, items, split, workers, scheduler, progress
-    )
-    return BuildJob(
-        pipeline=pipeline.name,
-        schema=schema,
-        split=split,
-        root=listing.root,
-        roots=listing.roots,
-        steps=pipeline.steps,
-        samples=samples,
-        seen=field_stats,
-        files=files,
-        sources={path: _entry(run, path, hashed or {}) for path in paths},
-        paths=pipeline.paths,
-        codec=pipeline.codec,
-        hashed=[path for path in paths if not listing.by_path[path].digest],
-        marks={
-            item.path: marks
-            for item in items
-            if (marks := source.marks_of(item, listing.marks)) is not None
-        },
-        too_many=excess_fields,
-    )
-
-
-def _check_unique_keys(keys: Sequence[str]) -> None:
-    for key, next_key in pairwise(keys):
-        if key == next_key:
-            msg = (
-                f"two samples have the key {key}. List it once; if it is one file in two roles, "
-                f"use two schemas."
-            )
-            raise UsageError(msg)
-
-
-def _items(all_items: Sequence[Item], table: Table, split: str) -> tuple[list[Item], Any]:
-    """Return the items of a split, and for each sample the position of its item.
-
-    A sample whose listed file does not exist gets an item of its own.
-    """
-    items = [item for item in all_items if item.split == split]
-    place = {item.path: number for number, item in enumerate(items)}
-    item_of = np.zeros(len(table), np.int64)
-    for i, path in enumerate(table.files):
-        if path not in place:  # listed, but the file does not exist
-            place[path] = len(items)
-            items.append(Item(path, split))
-        item_of[i] = place[path]
-    return items, item_of
-
-
-def _field_stats(
-    source: Source,
-    table: Table,
-    items: Sequence[Item],
-    split: str,
-    workers: int,
+    data: str | Path | None,
+    roots: Mapping[str, str | Path] | None,
+    workers: int | None,
     scheduler: str | None,
     progress: Progress | None,
-) -> tuple[dict[str, FieldStats], int]:
-    """Return the statistics of each field, and how many fields exceed the limit and have none."""
-    schema = source.schema.for_split(split)
-    if has_field_stats(schema, table):
-        return stats_of_table(schema, table), 0
-    readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
-    readable_items = [item for item in items if item.path in readable]
-    place = source.schema, source.root, source.roots
-    return measure_fields(
-        *place, readable_items, table.keys, workers=workers, scheduler=scheduler, progress=progress
-    )
-
-
-def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:
-    """Return a file's entry as the scan saw it, with its digest.
-
-    Raises:
-        UsageError: the file is not in the listing (it was written while the scan ran).
-        FormatError: the file can no longer be read.
-    """
-    entry = run.listing.by_path.get(path)
-    if entry is None:
-        msg = f"{path}: was not there when the data were listed. Run the same command again."
+) -> ScanRun:
+    """Scan the data of a pipeline; `data` and `roots` override what the pipeline says."""
+    folder = Path(data) if data is not None else pipeline.data
+    if folder is None:
+        msg = f"pipeline {pipeline.name} does not say where the data are: --data DIR"
         raise UsageError(msg)
-    if entry.digest:
-        return entry
-    earlier = hashed.get(path)
-    if earlier is not None and earlier[1:5] == entry[1:5]:
-        return entry._replace(digest=earlier.digest)
-    return entry._replace(digest=digest_entry(run.listing.root, path, run.listing.roots))
+    overrides = {name: Path(path) for name, path in (roots or {}).items()}
+    all_roots = {**pipeline.roots, **overrides}
+    request = Request(folder, all_roots, workers, scheduler, paths=pipeline.paths)
+    return run_scan(pipeline.schema, request, progress)

@@ -7,7 +7,7 @@ transforms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,6 +123,15 @@ def load_pipeline(name_or_path: str | Path) -> Pipeline:
     if "samples" in data or "extends" in data:
         return of_schema(parse_schema(text, str(path)))
     return _checked(data, lines, path)
+
+
+def resolve_pipeline(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:
+    """Return a pipeline from what a caller may name it by, with another codec if one is given."""
+    if isinstance(pipeline, Schema):
+        pipeline = of_schema(pipeline)
+    elif not isinstance(pipeline, Pipeline):
+        pipeline = load_pipeline(pipeline)
+    return pipeline if compress is None else replace(pipeline, codec=Codec.parse(compress))
 
 
 def of_schema(schema: Schema) -> Pipeline:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from datacheck.build.source_setup import SourceSetup
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.row_keys import storable_keys
@@ -18,7 +19,6 @@ from datacheck.model.sample import Block, Column, Kind
 from datacheck.model.table import Measured, Table, Texts
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.schema.model import ANY, Schema
-from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread, read_limited
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import ordered_map
@@ -196,8 +196,8 @@ def measure_fields(
         the scan has measured those. If there are too many fields, those that the fewest samples
         have are left out, ties by name.
     """
-    shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
-    shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
+    absolute_roots = {name: path.absolute() for name, path in roots.items()}
+    shared = SourceSetup(schema, root.absolute(), absolute_roots).as_dict()
     tasks = [
         shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
         for i in range(0, len(items), TASK_ITEMS)
@@ -319,9 +319,7 @@ def _of_keys(answer: list[Any], _: Any) -> bool:
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return one record per block of the task's items: keys, and signature and lengths by field."""
-    schema = Schema.model_validate(task["schema"])
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(schema, Path(task["root"]), roots, level="structure")
+    source = SourceSetup.from_dict(task).open(level="structure")
     records = []
     for block in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
         if isinstance(block, Unread):

@@ -1,7 +1,8 @@
-"""Finish a cache: indices, tables, documents, manifest; and digests of files the scan did not read.
+"""Finish a cache: complete its ragged shards, write tables and documents, and the manifest last.
 
-The build hashes source files that a scan does not read whole. ``build.json`` records their size and
-times at that moment, ``sources.json`` their digests, and the next build looks them up.
+`CacheFinisher` works on the records of all shards, in the builder's own folder, where no task may
+write any more. It reads every shard that a parsing process could have changed, and compares it with
+its record. The manifest makes the folder a cache: everything else is durable before it is written.
 """
 
 from __future__ import annotations
@@ -10,104 +11,45 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import datacheck
-from datacheck.build.plan import BuildPlan
-from datacheck.build.provenance import ShardRecord
-from datacheck.build.shard_worker import chunk_digests, origin_text
+from datacheck.build.field_layout import windows
+from datacheck.build.prepare import PreparedBuild
+from datacheck.build.provenance import NOT_MADE, ShardRecord, origin_text
+from datacheck.build.shard import chunk_digests
+from datacheck.build.source_digests import STAMPS, stamps
 from datacheck.cache import layout
-from datacheck.cache.find import newest_caches
-from datacheck.cache.manifest import CacheFiles, Manifest, content_root, write_manifest
-from datacheck.cache.parsing import parse_document
-from datacheck.cache.store import open_store
-from datacheck.errors import DatacheckError, StorageError
+from datacheck.cache.manifest import Manifest, content_root, write_manifest
+from datacheck.errors import StorageError
 from datacheck.model.sample import ArraySpec, Origin
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.hashing import canonical_json, digest_bytes, digest_head
 from datacheck.runtime.machine import usable_cpus
-from datacheck.schema.model import Schema
-from datacheck.sources.roots import SETTLED_NS, Entry
-
-STAMPS = "stamps"  # in build.json: size, mtime, ctime, inode and time of listing, by path
-
-
-def stamps(sources: Mapping[str, Entry], hashed: Iterable[str]) -> dict[str, list[int]]:
-    """Return the stamps in ``build.json`` of the files that a build hashed itself."""
-    return {path: list(sources[path][1:6]) for path in sorted(hashed)}
-
-
-def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry]:
-    """Return the files, with digests, that the build of the newest cache of a split hashed itself.
-
-    Args:
-        out: the folder of caches; for a URL the result is empty.
-        pipeline, split: of the cache; "" for a dataset without splits.
-
-    Notes:
-        Leaves out files that had just been written when they were listed: a second write may leave
-        the same times.
-    """
-    caches = (
-        newest_caches(out / pipeline / (split or layout.NO_SPLIT)) if isinstance(out, Path) else []
-    )
-    for cache in caches[:1]:
-        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            cache_files = CacheFiles.of_files(open_store(cache))
-            file_stamps = parse_document(cache_files.store.read(layout.BUILD))[STAMPS]
-            files = parse_document(cache_files.read(layout.SOURCES))["files"] if file_stamps else {}
-            entries = [_entry(path, stamp, files[path][1]) for path, stamp in file_stamps.items()]
-            return {
-                entry.path: entry
-                for entry in entries
-                if entry.seen_ns - SETTLED_NS >= entry.mtime_ns
-            }
-    return {}
-
-
-def _entry(path: str, stamp: Sequence[int], digest: str) -> Entry:
-    size, mtime, ctime, inode, seen = map(int, stamp)
-    return Entry(path, size, mtime, ctime, inode, seen, digest)
-
 
 Array = np.ndarray[Any, Any]
-
-# In findings.json: the sample was read, but a transform refused it or it does not fit the cache.
-NOT_MADE = "DC961"
-
-
-@dataclass(frozen=True)
-class CacheMetadata:
-    """The metadata that a cache stores besides its arrays.
-
-    Args:
-        pipeline: name of the pipeline.
-        schema: the declarations in force for the split.
-        key: the fingerprint.
-        inputs: the inputs that the key is a digest of, and the recipe.
-        sources: size and digest of every source file, by path.
-        stamps: size and times of the files that the build hashed itself.
-    """
-
-    pipeline: str
-    schema: Schema
-    key: str
-    inputs: Mapping[str, Any]
-    sources: Mapping[str, tuple[int, str]]
-    stamps: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class FinishedCache:
-    """The result: the manifest, the masks, and why readable samples were not made."""
+    """A complete folder that can be published.
 
+    Shapes:
+        made, valid: bool (samples)
+
+    Args:
+        folder: where it is.
+        manifest: of all its files.
+        not_made: key and reason of each readable sample that could not be made.
+    """
+
+    folder: Path
     manifest: Manifest
     made: Array
     valid: Array
@@ -119,8 +61,7 @@ class CacheFinisher:
 
     Args:
         folder: the folder of the shards; no other process writes there any more.
-        plan: the plan of the cache.
-        facts: its metadata.
+        prepared: what is built.
         records: of every shard of the plan.
         linked: shard files that are already proven, because no parsing process could write to them.
     """
@@ -128,75 +69,81 @@ class CacheFinisher:
     def __init__(
         self,
         folder: Path,
-        plan: BuildPlan,
-        facts: CacheMetadata,
+        prepared: PreparedBuild,
         records: Mapping[int, ShardRecord],
         linked: Collection[str],
     ) -> None:
         self.folder = folder
+        self.prepared = prepared
+        self.plan = prepared.plan
+        self.records = [records[g] for g in range(self.plan.shards)]
         self._linked = linked
-        self.plan = plan
-        self.facts = facts
-        self.records = [records[g] for g in range(plan.shards)]
-        self._files: dict[str, tuple[int, str]] = {}
-        self._digests: dict[str, Array] = {}
-        self._rows: dict[str, int] = {}
+        self._files: dict[str, tuple[int, str]] = {}  # size and digest, by path
+        self._digests: dict[str, Array] = {}  # of inner chunks, by path of the array
+        self._rows: dict[str, int] = {}  # of a shard, by ragged dimension
         self._unsynced: list[str] = []  # files that the writers have not synced
 
     def run(self) -> FinishedCache:
         """Write everything, the manifest last, and make it durable."""
-        self._dimensions()
+        self._write_row_tables()
         for name, spec in self.plan.specs.items():
-            self._field(name, spec)
-        samples = self.plan.samples
+            self._write_field(name, spec)
         made = np.concatenate([record.made for record in self.records])
-        digests = np.concatenate([record.digest for record in self.records])
-        valid = made & samples.valid
-        self._table(layout.sample_path("made"), made)
-        self._table(layout.sample_path("valid"), valid)
-        self._table(layout.sample_path("digest"), digests)
-        keys = _concatenate([key.encode() for key in samples.keys])
-        self._texts("key", layout.KEY_DIM, "text", *keys)
-        self._texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
+        valid = made & self.plan.samples.valid
+        root_digest = self._write_sample_tables(made, valid)
         for path in sorted(self._digests):
-            self._table(layout.digests_path(path), self._digests[path], first=None, digested=False)
+            self._write_table(
+                layout.digests_path(path), self._digests[path], first=None, digested=False
+            )
+        self._write_documents(made, valid)
         not_made = self._not_made()
-        self._documents(made, valid)
-        content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
-        root = content_root(content, keys[1], keys[0], digests)
-        self._provenance(dict(not_made))
-        return FinishedCache(self._seal(root), made, valid, not_made)
+        self._write_build_document(dict(not_made))
+        return FinishedCache(self.folder, self._seal(root_digest), made, valid, not_made)
 
-    def _dimensions(self) -> None:
+    def _write_sample_tables(self, made: Array, valid: Array) -> str:
+        """Write masks, digests, keys and origins of the samples; return the digest of the content.
+
+        The digest is `content_root`.
+        """
+        digests = np.concatenate([record.digest for record in self.records])
+        self._write_table(layout.sample_path("made"), made)
+        self._write_table(layout.sample_path("valid"), valid)
+        self._write_table(layout.sample_path("digest"), digests)
+        keys, key_lengths = _concatenate([key.encode() for key in self.plan.samples.keys])
+        self._write_texts("key", layout.KEY_DIM, "text", keys, key_lengths)
+        self._write_texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
+        content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
+        return content_root(content, key_lengths, keys, digests)
+
+    def _write_row_tables(self) -> None:
         """Set the rows of a shard for each ragged dimension, and write the row tables."""
         for dim, names in self.plan.dims.items():
             lengths = [record.lengths[dim] for record in self.records]
-            most_rows = max(int(n.sum()) for n in lengths)
-            rows = self._rows[dim] = layout.ragged_rows(
-                [self.plan.specs[n] for n in names], most_rows
-            )
-            starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
-            self._table(layout.rows_path(dim, "start"), np.concatenate(starts))
-            self._table(layout.rows_path(dim, "length"), np.concatenate(lengths))
+            most_rows = max(int(rows.sum()) for rows in lengths)
+            shard_rows = layout.ragged_rows([self.plan.specs[name] for name in names], most_rows)
+            starts = [g * shard_rows + np.cumsum(rows) - rows for g, rows in enumerate(lengths)]
+            self._rows[dim] = shard_rows
+            self._write_table(layout.rows_path(dim, "start"), np.concatenate(starts))
+            self._write_table(layout.rows_path(dim, "length"), np.concatenate(lengths))
 
-    def _field(self, name: str, spec: ArraySpec) -> None:
+    def _write_field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
-        grid = layout.field_grid(spec, len(self.plan.samples), self.plan.k, self._rows)
+        grid = layout.field_grid(spec, len(self.plan.samples), self.plan.shard_samples, self._rows)
         digests = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
             shard_digests = record.chunks[name]
             digests[g * grid.chunks_per_shard :][: len(shard_digests)] = shard_digests
-        self._shards(name, path, grid, ragged=spec.dim is not None)
+        self._complete_shards(name, path, grid, ragged=spec.dim is not None)
         self._digests[path] = digests[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, spec.dim or "sample")
-        self._document(
+        self._write_array_document(
             path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec)
         )
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])
-            self._table(layout.present_path(name), present)
+            self._write_table(layout.present_path(name), present)
 
-    def _shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
+    def _complete_shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
         """Check each shard of a field against its record, and complete ragged shards.
 
         A process that parses could have changed the shards of others.
@@ -205,28 +152,29 @@ class CacheFinisher:
             A ragged shard gets its index here, because its writer could not know how many rows the
             fullest shard has.
         """
-        tails = {}
+        unchecked = {}  # the index that each of these files gets here
         for g, record in enumerate(self.records):
             file = f"{path}/{grid.shard_file(g)}"
-            tail = b""
-            self._files[file] = size, _ = record.files[name]
-            if ragged:
-                tail = layout.pack_index(grid, record.sizes[name])
+            size, _ = record.files[name]
+            index = layout.pack_index(grid, record.sizes[name]) if ragged else b""
+            whole_size, _ = record.whole.get(name, (0, ""))
+            if index and whole_size == size + len(index):
                 # A shard of an earlier cache has an index; of equal size, it is this one.
-                if record.whole.get(name, (0, ""))[0] == size + len(tail):
-                    self._files[file], tail = record.whole[name], b""
-                else:
-                    fsops.write_tail(self.folder / file, size, tail)
-                    self._unsynced.append(file)
-            if tail or file not in self._linked:
-                tails[file] = tail
+                self._files[file] = record.whole[name]
+                index = b""
+            else:
+                self._files[file] = record.files[name]
+            if index:
+                fsops.write_tail(self.folder / file, size, index)
+                self._unsynced.append(file)
+            if index or file not in self._linked:
+                unchecked[file] = index
         with ThreadPoolExecutor(usable_cpus()) as threads:
-            self._files |= zip(
-                tails, threads.map(self._with_tail, tails, tails.values()), strict=True
-            )
+            checked = threads.map(self._check_shard, unchecked, unchecked.values())
+            self._files.update(zip(unchecked, checked, strict=True))
 
-    def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
-        """Return size and digest of a shard with its tail; raise if the file was changed."""
+    def _check_shard(self, file: str, index: bytes) -> tuple[int, str]:
+        """Return size and digest of a shard with its index; raise if the file was changed."""
         size, digest = self._files[file]
         path = self.folder / file
         try:
@@ -234,16 +182,16 @@ class CacheFinisher:
             full_size = path.lstat().st_size
         except OSError as error:
             raise fsops.as_storage_error(error, path) from error
-        if hasher.hexdigest() != digest or full_size != size + len(tail):
+        if hasher.hexdigest() != digest or full_size != size + len(index):
             msg = (
                 f"{path}: not what was written: the disk or another process changed it. Run the "
                 f"same command again."
             )
             raise StorageError(msg)
-        hasher.update(tail)
+        hasher.update(index)
         return full_size, hasher.hexdigest()
 
-    def _table(
+    def _write_table(
         self,
         path: str,
         values: Array,
@@ -265,13 +213,15 @@ class CacheFinisher:
                 self._digests[path] = chunk_digests(payload, grid.chunk_bytes)
         elif digested:
             self._digests[path] = np.zeros(0, np.uint64)
-        self._document(path, layout.array_document(grid, attributes or {}, _names(grid, first)))
+        self._write_array_document(
+            path, layout.array_document(grid, attributes or {}, _names(grid, first))
+        )
 
-    def _texts(self, what: str, dim: str, kind: Any, values: Array, lengths: Array) -> None:
-        self._table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
-        self._table(layout.rows_path(dim, "length"), lengths)
+    def _write_texts(self, what: str, dim: str, kind: Any, values: Array, lengths: Array) -> None:
+        self._write_table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
+        self._write_table(layout.rows_path(dim, "length"), lengths)
         attributes = layout.field_attributes(ArraySpec("uint8", (), dim, kind))
-        self._table(layout.sample_path(what), values, attributes, dim)
+        self._write_table(layout.sample_path(what), values, attributes, dim)
 
     def _origins(self) -> tuple[Array, Array]:
         parts = [self._origins_of(record) for record in self.records]
@@ -289,7 +239,7 @@ class CacheFinisher:
             raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
         ]
         for place in np.flatnonzero(lengths == 0).tolist():
-            i = record.g * self.plan.k + place
+            i = record.g * self.plan.shard_samples + place
             origin = Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i])
             texts[place] = origin_text(origin).encode()
         return _concatenate(texts)
@@ -297,44 +247,46 @@ class CacheFinisher:
     def _not_made(self) -> list[tuple[str, str]]:
         samples = self.plan.samples
         places = [
-            (record.g * self.plan.k + place, why)
+            (record.g * self.plan.shard_samples + place, why)
             for record in self.records
             for place, why in record.reasons
         ]
         return [(samples.keys[i], why) for i, why in places if samples.readable[i]]
 
-    def _documents(self, made: Array, valid: Array) -> None:
+    def _write_documents(self, made: Array, valid: Array) -> None:
         samples = self.plan.samples
         refused = samples.readable & ~made
-        codes = {
-            samples.keys[i]: sorted({*samples.codes[i], *([NOT_MADE] if refused[i] else [])})
-            for i in np.flatnonzero(~valid)
-        }
+        codes = {}
+        for i in np.flatnonzero(~valid).tolist():
+            own = [NOT_MADE] if refused[i] else []
+            codes[samples.keys[i]] = sorted({*samples.codes[i], *own})
         self._write(layout.FINDINGS, canonical_json(codes))
-        self._write(layout.INPUTS, canonical_json(self.facts.inputs))
-        self._write(
-            layout.SOURCES,
-            canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}),
-        )
-        root = layout.Root(
-            self.facts.key,
-            self.facts.pipeline,
-            self.facts.schema.name,
-            self.plan.split,
-            len(samples),
-            self.plan.k,
-            self._rows,
-            windows(self.facts.schema, self.plan.specs),
-        )
+        self._write(layout.INPUTS, canonical_json(self.prepared.fingerprint.as_dict()))
+        sources = {path: list(entry) for path, entry in self.prepared.job.digests().items()}
+        self._write(layout.SOURCES, canonical_json({"files": sources}))
+        root = self._root()
         arrays = [
             path.removesuffix(f"/{layout.ZARR}")
             for path in self._files
             if path.endswith(f"/{layout.ZARR}")
         ]
         for path in layout.group_paths(arrays):
-            self._document(path, layout.group_document({} if path else root.attributes))
+            self._write_array_document(path, layout.group_document({} if path else root.attributes))
 
-    def _document(self, path: str, document: Mapping[str, Any]) -> None:
+    def _root(self) -> layout.Root:
+        schema = self.prepared.job.split_schema
+        return layout.Root(
+            self.prepared.key,
+            self.prepared.job.pipeline,
+            schema.name,
+            self.plan.split,
+            len(self.plan.samples),
+            self.plan.shard_samples,
+            self._rows,
+            windows(schema, self.plan.specs),
+        )
+
+    def _write_array_document(self, path: str, document: Mapping[str, Any]) -> None:
         self._write(f"{path}/{layout.ZARR}".lstrip("/"), canonical_json(document))
 
     def _write(self, path: str, data: bytes) -> None:
@@ -344,7 +296,7 @@ class CacheFinisher:
         self._unsynced.append(path)
         self._files[path] = (len(data), digest_bytes(data))
 
-    def _provenance(self, not_made: Mapping[str, str]) -> None:
+    def _write_build_document(self, not_made: Mapping[str, str]) -> None:
         document = {
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "host": socket.gethostname(),
@@ -354,7 +306,7 @@ class CacheFinisher:
             "machine": platform.machine(),
             "numerics": numerics.computation_digest(),
             "not_made": dict(not_made),
-            STAMPS: dict(self.facts.stamps),
+            STAMPS: stamps(self.prepared.job.sources, self.prepared.job.hashed),
         }
         fsops.write_file(self.folder / layout.BUILD, canonical_json(document), sync=False)
         self._unsynced.append(layout.BUILD)
@@ -384,28 +336,3 @@ def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
 
 def _names(grid: layout.Grid, first: str | None) -> list[str | None]:
     return [first, *(None for _ in grid.item)]
-
-
-def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
-    """Return the default windows over episodes, with the dimension that is time.
-
-    That is the dimension of the actions, else the most frequent one.
-    """
-    if schema.windows is None:
-        return None
-    ragged = {
-        name: spec for name, spec in specs.items() if spec.dim is not None and spec.kind == "array"
-    }
-    actions = [spec.dim for spec in ragged.values() if spec.attrs.get("role") == "action"]
-    dims = actions or [spec.dim for spec in ragged.values()]
-    if not dims:
-        return None
-    dim = min(set(dims), key=lambda d: (-dims.count(d), str(d)))
-    declared = schema.windows
-    return {
-        "dim": dim,
-        "length": declared.length,
-        "stride": declared.stride,
-        "pad": declared.pad,
-        "short": declared.short,
-    }

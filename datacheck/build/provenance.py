@@ -1,7 +1,9 @@
 """Records of shards: all facts about a shard, in a file that carries its own digest.
 
-Nothing else of a shard crosses processes, so an answer is small, and a later run can continue from
-records alone.
+A child writes the record (`write`) and answers with its size and digest only, so an answer is
+small. `read_records` reads what a task answered; `saved_record` reads what an interrupted run left,
+so that a build can continue from records alone. Neither trusts a record: `fits` holds it against
+the plan.
 """
 
 from __future__ import annotations
@@ -11,22 +13,29 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from datacheck.build.plan import BuildPlan
 from datacheck.build.shard import MOST_REASON
 from datacheck.cache import layout
-from datacheck.errors import StorageError
-from datacheck.model.sample import ArraySpec
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.model.row_keys import keys_from_runs
+from datacheck.model.sample import ArraySpec, Origin
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.hashing import digest_bytes, digest_parts
+from datacheck.workers.parallel import TaskResult
 from datacheck.workers.wire import FrameLimits, decode, encode, text
 
 Array = np.ndarray[Any, Any]
+
+# In findings.json: the sample was read, but a transform refused it or it does not fit the cache.
+NOT_MADE = "DC961"
 
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of the record of a shard of a million samples; real ones are far smaller
@@ -149,6 +158,45 @@ def _record(data: bytes, g: int) -> ShardRecord | None:
         return None
 
 
+def read_records(outcome: TaskResult, folder: Path, plan: BuildPlan) -> list[ShardRecord]:
+    """Return the records of a task's shards, checked against the task's answer and the plan.
+
+    Raises:
+        StorageError: a record is not the one that the task reported, or its process died.
+        DatacheckError: the task failed unexpectedly.
+
+    Notes:
+        A shard that an earlier cache should have provided, and could not, has no record.
+    """
+    if outcome.deaths:
+        death = outcome.deaths[0]
+        keys = keys_from_runs(death.item["keys"])
+        last_line = death.how.strip().splitlines()[-1]
+        msg = f"samples {keys[0]} to {keys[-1]}: {last_line}. Nothing was published."
+        error = DatacheckError if death.crash else StorageError
+        raise error(msg)
+    records = []
+    for g, size, digest in chain.from_iterable(outcome.payloads):
+        if not size:
+            continue
+        record = read(folder, g, size, digest)
+        if record is None:
+            msg = (
+                f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? "
+                f"Nothing was published."
+            )
+            raise StorageError(msg)
+        if not fits(record, plan):
+            msg = (
+                f"{folder / str(g)}: does not fit the plan of this build. A worker wrote it or "
+                f"somebody changed it; no "
+                "damaged source file does this: please report it. Nothing was published."
+            )
+            raise StorageError(msg)
+        records.append(record)
+    return records
+
+
 def fits(found: ShardRecord, plan: BuildPlan) -> bool:
     """Return whether a record fits a shard of this plan; its digest does not show its author.
 
@@ -197,7 +245,7 @@ def _are_chunks(
 ) -> bool:
     """Return whether number and sizes of a field's chunks and files fit its rows."""
     if spec.dim is None:
-        grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
+        grid = layout.fixed_grid(spec, len(plan.samples), plan.shard_samples)
         rows = count
         chunk = grid.chunk
         index = layout.index_bytes(grid)
@@ -225,3 +273,16 @@ def _are_chunks(
         and 0 <= whole_size < 2 * (used * chunk_limit + index) + _MOST_BYTES
         and all(_HEX.fullmatch(one) is not None for one in (digest, whole_digest))
     )
+
+
+def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
+    """Return a sample's origin as canonical JSON: the main file first, then its companions."""
+    main: dict[str, Any] = {"file": origin.file}
+    if origin.inner:
+        main["inner"] = origin.inner
+    if origin.rows is not None:
+        main["rows"] = list(origin.rows)
+    # For text and integers orjson's sorted keys are canonical JSON, at a tenth of the time.
+    return orjson.dumps(
+        [main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS
+    ).decode()

@@ -1,6 +1,9 @@
-"""Publish a finished folder as a cache: by a rename, or by the upload and commit of an attempt.
+"""Give a finished folder the name of its cache, by one rename.
 
-.trash/<key>.<uuid>    damaged caches, builds that were not deterministic; never read again
+Another builder may have published the same inputs first: then both must have made the same content.
+A damaged cache of that name, or a build that was not deterministic, moves to the trash:
+
+    .trash/<key>.<uuid>    never read again
 """
 
 from __future__ import annotations
@@ -9,19 +12,12 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from datacheck.build import staging
-from datacheck.cache import Cache, layout, open_cache
-from datacheck.cache.bucket import ATTEMPT, Bucket, commit_document, newest_buckets
-from datacheck.cache.concurrent_map import concurrent_map
-from datacheck.cache.find import newest_caches
+from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, read_manifest
-from datacheck.cache.objects import Objects, parse_url
-from datacheck.cache.parsing import most_bytes, parse_document
-from datacheck.cache.store import is_url, open_store
+from datacheck.cache.store import open_store
 from datacheck.errors import (
     CorruptionError,
     LostStagingError,
@@ -29,14 +25,16 @@ from datacheck.errors import (
     StorageError,
     UsageError,
 )
-from datacheck.runtime import folders, fsops
-from datacheck.runtime.beneath import read_file
-from datacheck.runtime.hashing import canonical_json, digest_bytes
+from datacheck.runtime import fsops
 
-_TRIES = 20
+PublishOutcome = Literal["new", "theirs"]
+
+# Only a process that writes damaged caches under this name needs a second try.
+_PUBLISH_TRIES = 5
+_SET_ASIDE_TRIES = 20
 
 
-def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "theirs"]:
+def publish(folder: Path, target: Path, manifest: Manifest) -> PublishOutcome:
     """Rename a finished folder to its place, and make the name durable.
 
     Args:
@@ -51,29 +49,48 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
         NondeterministicBuildError: another builder published other content first; `folder` is kept
             in the trash.
         LostStagingError: another builder took `folder` over.
+        StorageError: whenever this build moved a damaged cache aside, another one took its place.
         SyncFailedError: the device did not store the name.
     """
-    outcome: Literal["new", "theirs"] = "new"
+    for _ in range(_PUBLISH_TRIES):
+        if _rename_to_free_name(folder, target):
+            fsops.sync_directory(folder.parent)
+            acknowledge(target)
+            return "new"
+        theirs = _readable_manifest(target)
+        if theirs is not None:
+            check_same(folder, target, target.parent, manifest, theirs)
+            acknowledge(target)
+            return "theirs"
+        with contextlib.suppress(FileNotFoundError):  # damaged since this build began
+            set_aside(target, target.parent)
+    msg = (
+        f"{target}: {_PUBLISH_TRIES} times this build moved a damaged cache of this name aside, "
+        f"and each time another process wrote a new one. Stop that process, then run the same "
+        f"command again."
+    )
+    raise StorageError(msg)
+
+
+def _rename_to_free_name(folder: Path, target: Path) -> bool:
+    """Rename a finished folder; return False if a cache has the name already."""
     try:
         fsops.rename(folder, target)
     except OSError as error:
-        if not target.exists():
-            if error.errno == errno.ENOENT:
-                msg = f"{folder}: another builder took this build over. Run the same command again."
-                raise LostStagingError(msg) from error
-            raise fsops.as_storage_error(error, target) from error
-        try:
-            theirs = read_manifest(open_store(target))
-        except (CorruptionError, UsageError):  # damaged since this build began
-            with contextlib.suppress(FileNotFoundError):
-                set_aside(target, target.parent)
-            return publish(folder, target, manifest)
-        check_same(folder, target, target.parent, manifest, theirs)
-        outcome = "theirs"
-    else:
-        fsops.sync_directory(folder.parent)
-    acknowledge(target)
-    return outcome
+        if target.exists():
+            return False
+        if error.errno == errno.ENOENT:
+            msg = f"{folder}: another builder took this build over. Run the same command again."
+            raise LostStagingError(msg) from error
+        raise fsops.as_storage_error(error, target) from error
+    return True
+
+
+def _readable_manifest(cache: Path) -> Manifest | None:
+    try:
+        return read_manifest(open_store(cache))
+    except (CorruptionError, UsageError):
+        return None
 
 
 def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_result) -> Path | None:
@@ -187,7 +204,7 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         StorageError: the operating system refuses.
     """
     aside = place / layout.TRASH / f"{name or folder.name}.{uuid.uuid4().hex}"
-    for tries in reversed(range(_TRIES)):
+    for tries in reversed(range(_SET_ASIDE_TRIES)):
         fsops.make_directory(aside.parent, sync=False)
         try:
             fsops.rename(folder, aside)
@@ -200,292 +217,3 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         else:
             break
     return aside
-
-
-PublishOutcome = Literal["new", "theirs"]
-UploadProgress = Callable[[int, int], None]  # bytes sent so far, bytes in total
-
-_ATTEMPT = "attempt"  # file next to the uploaded folder: the attempt and the URL
-_DIGEST = "xxh3"  # attribute of an object: the digest of its bytes
-_ALONGSIDE = 4  # concurrent uploads of files
-_LOCK_TRIES = 3
-
-
-class Target(Protocol):
-    """The destination of one cache."""
-
-    @property
-    def path(self) -> Path | str:
-        """Its folder or URL."""
-
-    @property
-    def place(self) -> Path:
-        """The folder whose subfolder the cache is built in."""
-
-    def finished(self) -> tuple[Cache | None, Path | None]:
-        """Return the existing cache; or the path to which a damaged one was moved."""
-
-    def exists(self) -> bool:
-        """Return whether there is a cache, damaged or not."""
-
-    def newest(self) -> Path | str | None:
-        """Return the newest finished cache of its split."""
-
-    def earlier(self) -> list[Path]:
-        """Return the finished caches of its split that a build may reuse, newest first."""
-
-    def settle(self) -> None:
-        """Make an existing cache durable, and remove leftovers of builders that are gone."""
-
-    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
-        """Publish the finished cache in `folder`; "theirs" if another builder was faster.
-
-        Raises:
-            NondeterministicBuildError: another builder published other content first; `folder` is
-                kept in the trash.
-        """
-
-
-def check_writable(out: Path | str) -> None:
-    """Raise if caches cannot be written to `out`; called before anything is scanned.
-
-    Raises:
-        UsageError: there is no such bucket.
-        StorageError: `out` is not writable.
-    """
-    if isinstance(out, Path):
-        return fsops.check_writable(out)
-    place, prefix = parse_url(out)
-    objects = Objects(place)
-    probe = f"{prefix}/.{uuid.uuid4().hex}".lstrip("/")
-    objects.create(probe, b"")
-    with contextlib.suppress(StorageError):  # permission to write need not include to delete
-        objects.remove([probe])
-    return None
-
-
-def target_of(out: Path | str, where: tuple[str, str, str], building: Path | None) -> Target:
-    """Return the destination of a cache.
-
-    Args:
-        out: the folder or URL that holds caches.
-        where: pipeline, split, key.
-        building: the folder in which caches for a URL are built; None: ``datacheck/staging`` in the
-            user's cache directory.
-    """
-    if is_url(out):
-        return BucketTarget(
-            "/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1]
-        )
-    path = Path(out, *where)
-    for folder in (path.parents[1], path.parents[0]):
-        folders.check_real(folder, ", or name another folder: --out DIR")
-    return FolderTarget(path)
-
-
-def _default() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base if os.path.isabs(base) else Path.home() / ".cache") / "datacheck" / "staging"  # noqa: PTH117
-
-
-class FolderTarget:
-    """A folder of caches; see `Target`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.place = path, path.parent
-
-    def finished(self) -> tuple[Cache | None, Path | None]:
-        """See `Target`."""
-        if not self.exists():
-            return None, None
-        with contextlib.suppress(CorruptionError, UsageError):
-            return open_cache(self.path, verify="manifest"), None
-        try:
-            return None, set_aside(self.path, self.place)
-        except FileNotFoundError:  # `cache gc` has just removed it
-            return None, None
-
-    def exists(self) -> bool:
-        """See `Target`."""
-        return self.path.exists()
-
-    def newest(self) -> Path | None:
-        """See `Target`."""
-        return next(iter(self.earlier()), None)
-
-    def earlier(self) -> list[Path]:
-        """See `Target`."""
-        return newest_caches(self.place)
-
-    def settle(self) -> None:
-        """See `Target`."""
-        acknowledge(self.path)  # the builder that renamed it may not have synced it
-        staging.remove_abandoned(self.place, self.path.name)
-
-    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
-        """See `Target`."""
-        return publish(folder, self.path, manifest)
-
-
-class BucketTarget:
-    """A prefix in an object store; see `Target`."""
-
-    def __init__(self, url: str, place: Path) -> None:
-        self.path, self.place = url, place
-        self._bucket = Bucket(url)
-        self._objects = self._bucket.objects
-
-    def finished(self) -> tuple[Cache | None, Path | None]:
-        """See `Target`.
-
-        Raises:
-            CorruptionError: the cache is damaged. A store has no rename, so nothing can replace it.
-        """
-        if not self.exists():
-            return None, None
-        return open_cache(self.path, verify="manifest"), None
-
-    def exists(self) -> bool:
-        """See `Target`."""
-        return self._bucket.commit() is not None
-
-    def newest(self) -> str | None:
-        """See `Target`."""
-        return next(iter(newest_buckets(self.path.rpartition("/")[0])), None)
-
-    def earlier(self) -> list[Path]:
-        """See `Target`; empty, because shards are never fetched from a store to be reused."""
-        return []
-
-    def settle(self) -> None:
-        """See `Target`."""
-        staging.remove_abandoned(self.place, self.path.rpartition("/")[2])
-
-    def publish(self, folder: Path, manifest: Manifest, sent: UploadProgress) -> PublishOutcome:
-        """See `Target`."""
-        attempt, resumed = self._attempt(folder.parent / _ATTEMPT)
-        raw = (folder / layout.MANIFEST).read_bytes()
-        try:
-            self._upload(folder, manifest, f"{self._bucket.prefix}/{attempt}", sent, known=resumed)
-        # The bucket is gone. A `StorageError` keeps the finished shards, a `UsageError` does not.
-        except UsageError as error:
-            raise StorageError(str(error)) from None
-        committed = self._commit(attempt, commit_document(attempt, raw))
-        if committed == attempt:
-            return "new"
-        try:
-            check_same(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
-        finally:
-            with contextlib.suppress(StorageError):  # leftovers cost space but are never read
-                leftovers = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")
-                self._objects.remove(sorted(leftovers))
-        return "theirs"
-
-    def _attempt(self, file: Path) -> tuple[str, bool]:
-        """Return the attempt to upload to, and whether a previous run has begun to upload to it."""
-        note = _read_note(file)
-        if note.get("url") == self.path and ATTEMPT.fullmatch(str(note.get("attempt"))):
-            return str(note["attempt"]), True
-        attempt = uuid.uuid4().hex
-        fsops.write_file(file, canonical_json({"attempt": attempt, "url": self.path}), sync=False)
-        return attempt, False
-
-    # ---------------------------------------------------------------------------------------- files
-
-    def _upload(
-        self, folder: Path, manifest: Manifest, prefix: str, sent: UploadProgress, *, known: bool
-    ) -> None:
-        """Upload every file of the cache below `prefix`, its manifest last; skip existing files."""
-        files = {path: manifest.files[path] for path in manifest.files}
-        for path in (layout.BUILD, layout.MANIFEST):
-            raw = (folder / path).read_bytes()
-            files[path] = len(raw), digest_bytes(raw)
-        uploaded = self._there(prefix, files) if known else set()
-        total = sum(size for size, _ in files.values())
-        sent_bytes = sum(files[path][0] for path in uploaded)
-        todo = sorted(
-            files.keys() - uploaded - {layout.MANIFEST}, key=lambda path: (-files[path][0], path)
-        )
-        puts = concurrent_map(
-            lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE
-        )
-        for path, _ in zip(todo, puts, strict=True):
-            sent_bytes += files[path][0]
-            sent(sent_bytes, total)
-        self._put(folder, prefix, layout.MANIFEST, files[layout.MANIFEST][1])
-        self._check(prefix, files)
-
-    def _put(self, folder: Path, prefix: str, path: str, digest: str) -> None:
-        self._objects.put(f"{prefix}/{path}".lstrip("/"), folder / path, {_DIGEST: digest})
-
-    def _there(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> set[str]:
-        """Return the files that a previous run uploaded with the right size and digest."""
-        sizes = self._sizes(prefix)
-        candidates = [path for path, (size, _) in sorted(files.items()) if sizes.get(path) == size]
-        attributes = self._objects.attributes(
-            [f"{prefix}/{path}".lstrip("/") for path in candidates]
-        )
-        return {
-            path
-            for path, entry in zip(candidates, attributes, strict=True)
-            if (entry or {}).get(_DIGEST) == files[path][1]
-        }
-
-    def _sizes(self, prefix: str) -> dict[str, int]:
-        folder_prefix = f"{prefix}/".lstrip("/")
-        return {
-            key.removeprefix(folder_prefix): size
-            for key, size in self._objects.sizes(folder_prefix.rstrip("/")).items()
-        }
-
-    def _check(self, prefix: str, files: Mapping[str, tuple[int, str]]) -> None:
-        sizes = self._sizes(prefix)
-        wrong_path = next(
-            (path for path in sorted(files) if sizes.get(path) != files[path][0]), None
-        )
-        if wrong_path is not None:
-            msg = (
-                f"{self.path}: the store took {wrong_path} and now says {sizes.get(wrong_path, 0):,} bytes, "
-                f"not "
-                f"{files[wrong_path][0]:,}. Nothing was published; run the same command again."
-            )
-            raise StorageError(msg)
-
-    # ----------------------------------------------------------------------------------- the commit
-
-    def _commit(self, attempt: str, document: bytes) -> str:
-        """Create the commit by one request; return the attempt that is committed now.
-
-        Raises:
-            StorageError: no attempt is committed, or it is unknown which.
-        """
-        key = f"{self._bucket.prefix}/{layout.COMMIT}".lstrip("/")
-        refused: StorageError | None = None
-        for _ in range(_LOCK_TRIES):
-            try:
-                if self._objects.create(key, document):
-                    return attempt
-            except StorageError as error:  # it may have succeeded, with the answer lost
-                refused = error
-            try:
-                commit = self._bucket.commit()
-            except StorageError as error:
-                msg = (
-                    f"{self.path}: it is not known whether it was published; the same command "
-                    f"finds out. {error}"
-                )
-                raise StorageError(msg) from error
-            if commit is not None:
-                return commit["attempt"]
-        msg = (
-            f"{self.path}: it could not be published. "
-            f"{refused or 'The store says that it is there, and is not.'}"
-        )
-        raise StorageError(msg)
-
-
-def _read_note(file: Path) -> dict[str, Any]:
-    try:
-        return parse_document(read_file(file, most_bytes(file.name)))
-    except (OSError, ValueError):
-        return {}

@@ -13,33 +13,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 
 from datacheck.build import provenance
-from datacheck.build.finish import NOT_MADE
-from datacheck.build.plan import BuildPlan
+from datacheck.build.cache_tables import UNUSABLE, CacheTables, has_recipe
+from datacheck.build.job import BuildJob
+from datacheck.build.plan import shard_file
+from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord
-from datacheck.build.shard_worker import shard_file
+from datacheck.build.shard_task import SampleCopies
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
-from datacheck.cache.manifest import CacheFiles, reader_lock
-from datacheck.cache.parsing import parse_document
-from datacheck.cache.sharded_array import table_bytes
-from datacheck.cache.store import open_store
-from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
-from datacheck.runtime import fsops, machine, numerics
+from datacheck.cache.manifest import reader_lock
+from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.runtime import fsops, machine
 from datacheck.runtime.beneath import open_regular
 from datacheck.runtime.hashing import digest_head
 
 Array = np.ndarray[Any, Any]
-File = tuple[str, int, str]  # path, size, digest
 
 # Threads: one digests while the other makes a record; more would wait for the interpreter's lock.
 _READERS = 2
-_UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
 @dataclass(eq=False)
@@ -59,40 +56,18 @@ class Reuse:
     lost: list[int] = field(default_factory=list)
 
 
-def find_reusable(
-    folders: Sequence[Path], recipe: str, plan: BuildPlan, files: Sequence[Sequence[File]]
-) -> ReusableCache | None:
+def find_reusable(folders: Sequence[Path], prepared: PreparedBuild) -> ReusableCache | None:
     """Return the first cache of the same recipe whose tables are readable, or None.
 
     Args:
         folders: finished caches, or folders that were caches.
-        recipe: `fingerprint.recipe` of the build.
-        plan: the plan of the build.
-        files: per item of the plan's samples, all files that reading it opens, the main one first.
+        prepared: the build that reuses one of them.
     """
     for folder in folders:
-        with suppress(*_UNUSABLE):
-            cache_files = CacheFiles.of_files(open_store(folder))
-            if parse_document(cache_files.read(layout.INPUTS))[
-                "recipe"
-            ] == recipe and _has_same_numerics(cache_files):
-                return ReusableCache(folder, plan, files)
+        with suppress(*UNUSABLE):
+            if has_recipe(folder, prepared.fingerprint.recipe):
+                return ReusableCache(folder, prepared)
     return None
-
-
-def _has_same_numerics(cache_files: CacheFiles) -> bool:
-    """Return whether a cache was made where numbers come out the same, or does not say."""
-    return bool(
-        _build(cache_files).get("numerics", numerics.computation_digest())
-        == numerics.computation_digest()
-    )
-
-
-def _build(cache_files: CacheFiles) -> dict[str, Any]:
-    """Return the content of ``build.json``, which may be missing and is covered by no digest."""
-    with suppress(*_UNUSABLE):
-        return parse_document(cache_files.store.read(layout.BUILD))
-    return {}
 
 
 class ReusableCache:
@@ -103,8 +78,7 @@ class ReusableCache:
 
     Args:
         folder: the earlier cache.
-        plan: the plan of the build.
-        files: see `find_reusable`.
+        prepared: the build that reuses it.
 
     Raises:
         CorruptionError, LookupError, ValueError, TypeError: one of its tables or documents is
@@ -115,98 +89,49 @@ class ReusableCache:
         others.
     """
 
-    def __init__(self, folder: Path, plan: BuildPlan, files: Sequence[Sequence[File]]) -> None:
-        self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
+    def __init__(self, folder: Path, prepared: PreparedBuild) -> None:
+        self.folder = folder
+        self.reuse = Reuse(folder)
+        self._plan = prepared.plan
         # Keeps `cache gc` from removing the cache.
         self._lease = reader_lock(folder) if machine.is_local(folder) else None
-        self._place = CacheFiles.of_files(open_store(folder))
-        self._root = layout.Root.of(self._json(layout.ZARR))
-        self._made = self._table(layout.sample_path("made"), "bool")
-        self._digests = self._table(layout.sample_path("digest"), "<u8")
-        self._lengths = {
-            dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims
-        }
-        self._present = {
-            n: self._table(layout.present_path(n), "bool")
-            for n, s in plan.specs.items()
-            if s.optional
-        }
-        self._chunks: dict[str, Array] = {}
-        self._origins = self._texts("origin", layout.ORIGIN_DIM)
-        self._keys = [
-            key.decode("utf-8", "surrogatepass") for key in self._texts("key", layout.KEY_DIM)
-        ]
-        self._reasons = self._refused()
-        self._readable = self._made.copy()
-        self._readable[list(self._reasons)] = True
-        self.numbers = self._matched(files)
-
-    # -------------------------------------------------------------------------------------- reading
-
-    def _json(self, path: str) -> dict[str, Any]:
-        return parse_document(self._place.read(path))
-
-    def _table(self, path: str, dtype: str) -> Array:
-        """Return a table, checked, without the padding of its last inner chunk."""
-        document = self._json(f"{path}/{layout.ZARR}")
-        rows = int(document["shape"][0])
-        file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
-        return np.frombuffer(
-            self._place.read(file, table_bytes(dtype, rows)) if rows else b"", dtype, rows
-        )
-
-    def _texts(self, what: str, dim: str) -> list[bytes]:
-        joined = self._table(layout.sample_path(what), "u1").tobytes()
-        lengths = self._table(layout.rows_path(dim, "length"), "<i8")
-        ends = layout.ends_of(lengths, len(joined)).tolist()
-        return [
-            joined[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
-        ]
-
-    def _refused(self) -> dict[int, str]:
-        """Return why readable samples were not made, by number.
-
-        Samples without a reason are not listed, so that they are tried again.
-        """
-        codes: dict[str, list[str]] = self._json(layout.FINDINGS)
-        reasons = _build(self._place).get("not_made")
-        reasons = reasons if isinstance(reasons, dict) else {}
-        missing = ((i, self._keys[i]) for i in np.flatnonzero(~self._made).tolist())
-        return {
-            i: str(reasons[key])
-            for i, key in missing
-            if NOT_MADE in codes.get(key, ()) and key in reasons
-        }
+        self._tables = CacheTables(folder, prepared.plan)
+        self.numbers = self._matched(prepared.job)
 
     # ------------------------------------------------------------------------------------- matching
 
-    def _matched(self, files: Sequence[Sequence[File]]) -> Array:
+    def _matched(self, job: BuildJob) -> Array:
+        """Return the value of `numbers`: equal keys, read from the same files with equal content.
+
+        A sample that was readable in one of the two only is made again.
+        """
         samples = self._plan.samples
-        sources = {
-            path: tuple(entry) for path, entry in self._json(layout.SOURCES)["files"].items()
-        }
-        # The files of each item; None if one of them has changed.
-        read = [
-            [path for path, *_ in item_files]
-            if all(sources.get(path) == tuple(entry) for path, *entry in item_files)
-            else None
-            for item_files in files
-        ]
-        number = {key: i for i, key in enumerate(self._keys)}
-        readable = samples.readable.tolist()
-        was_readable = self._readable.tolist()
+        number_of = {key: i for i, key in enumerate(self._tables.keys)}
+        was_readable = self._tables.readable.tolist()
+        files_of = self._unchanged_files(job)
         matches = np.full(len(samples), -1, np.int64)
-        for index, (key, item) in enumerate(
-            zip(samples.keys, samples.item_of.tolist(), strict=True)
+        for index, (key, readable, item) in enumerate(
+            zip(samples.keys, samples.readable.tolist(), samples.item_of.tolist(), strict=True)
         ):
-            i = number.get(key)
-            if i is None or readable[index] != was_readable[i]:
+            number = number_of.get(key)
+            if number is None or readable != was_readable[number]:
                 continue
-            if not readable[index] or read[item] == [
-                part["file"] for part in orjson.loads(self._origins[i])
-            ]:
-                matches[index] = i
+            if not readable or files_of[item] == self._origin_files(number):
+                matches[index] = number
         return matches
+
+    def _unchanged_files(self, job: BuildJob) -> list[list[str] | None]:
+        """Return, per item, the files that reading it opens; None if one of them has changed."""
+        recorded = self._tables.sources()
+        unchanged: list[list[str] | None] = []
+        for item in range(len(job.files)):
+            entries = job.entries(item)
+            same = all(recorded.get(e.path) == (e.size, e.digest or "") for e in entries)
+            unchanged.append([entry.path for entry in entries] if same else None)
+        return unchanged
+
+    def _origin_files(self, number: int) -> list[str]:
+        return [part["file"] for part in orjson.loads(self._tables.origins[number])]
 
     @property
     def shared(self) -> list[int]:
@@ -215,17 +140,16 @@ class ReusableCache:
 
     def _shard(self, g: int) -> int | None:
         """Return the shard of the earlier cache that equals shard `g` of the plan, or None."""
-        k = self._root.shard_samples
-        numbers = self.numbers[self._plan.shard(g)]
-        first = int(numbers[0])
-        if (
-            k != self._plan.k
-            or first < 0
-            or first % k
-            or len(numbers) != min(k, self._root.samples - first)
-        ):
+        root = self._tables.root
+        if root.shard_samples != self._plan.shard_samples:
             return None
-        return first // k if (np.diff(numbers) == 1).all() else None
+        numbers = self.numbers[self._plan.shard(g)]
+        before, offset = divmod(int(numbers[0]), root.shard_samples)
+        remaining = root.samples - before * root.shard_samples
+        starts_a_shard = numbers[0] >= 0 and offset == 0
+        if not starts_a_shard or len(numbers) != min(root.shard_samples, remaining):
+            return None
+        return before if (np.diff(numbers) == 1).all() else None
 
     # --------------------------------------------------------------------------------- whole shards
 
@@ -250,18 +174,19 @@ class ReusableCache:
         Notes:
             Links are not synced: the linked files were durable before their cache was published.
         """
-        pairs = [(g, earlier_shard) for g in todo if (earlier_shard := self._shard(g)) is not None]
-        linked = [pair for pair in pairs if self._linked(stage, *pair)]
+        earlier_of = {g: before for g in todo if (before := self._shard(g)) is not None}
+        linked = [g for g, before in earlier_of.items() if self._link(stage, g, before)]
         threads = ThreadPoolExecutor(_READERS)
         try:
-            read = [threads.submit(self._verified_record, stage, *pair) for pair in linked]
+            futures = [
+                threads.submit(self._verified_record, stage, g, earlier_of[g]) for g in linked
+            ]
 
             def records() -> dict[int, ShardRecord]:
-                verified = {
-                    record.g: record for future in read if (record := future.result()) is not None
-                }
+                found = [future.result() for future in futures]
+                verified = {record.g: record for record in found if record is not None}
                 self.reuse.linked += len(verified)
-                failed = [g for g, _ in pairs if g not in verified]
+                failed = [g for g in earlier_of if g not in verified]
                 stage.drop_linked(self._plan, failed)
                 self.note_lost(failed)
                 return verified
@@ -276,19 +201,16 @@ class ReusableCache:
             self.numbers[self._plan.shard(g)] = -1
         self.reuse.lost += shards
 
-    def _files(self, g: int, before: int) -> Iterator[tuple[str, str]]:
-        """Yield the path of each file of shard `before`, and its path as shard `g`."""
+    def _link(self, stage: Staging, g: int, before: int) -> bool:
+        """Link the files of shard `before` as shard `g`; return False if one cannot be linked."""
         for name, spec in self._plan.specs.items():
-            path = layout.field_path(name)
-            yield f"{path}/{shard_file(before, spec)}", f"{path}/{shard_file(g, spec)}"
-
-    def _linked(self, stage: Staging, g: int, before: int) -> bool:
-        for source, target in self._files(g, before):
+            source, target = shard_file(name, spec, before), shard_file(name, spec, g)
             for place in (stage.shards, stage.linked):
                 # Left by a run that was killed before it wrote the record.
                 fsops.remove_file(place / target)
+            size, _ = self._tables.files.files[source]
             try:
-                if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
+                if self._tables.files.store.size(source) != size:  # a link, a pipe
                     return False
                 fsops.link_or_copy(self.folder / source, stage.linked / target)
             except (OutOfSpaceError, SyncFailedError):
@@ -304,7 +226,7 @@ class ReusableCache:
             StorageError: the record cannot be written.
         """
         record = None
-        with suppress(*_UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
+        with suppress(*UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
             record = self._record(stage.linked, g, before)
         # Checked against the plan, because anybody may have written the earlier cache.
         if record is None or not provenance.fits(record, self._plan):
@@ -313,98 +235,100 @@ class ReusableCache:
         return record
 
     def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
-        part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
+        """Return the record of a linked shard; None if its bytes are not those of the manifest."""
+        tables = self._tables
         files = {}
         chunks = {}
         sizes = {}
-        ragged = {}
-        for (name, spec), (source, target) in zip(
-            self._plan.specs.items(), self._files(g, before), strict=True
-        ):
+        whole = {}
+        for name, spec in self._plan.specs.items():
             grid = self._grid(name)
-            size, digest = self._place.files[source]
-            whole_digest, head, index = _digests(linked / target, size, layout.index_bytes(grid))
-            sizes[name] = _sizes(index)
-            if whole_digest != digest or index != layout.pack_index(grid, sizes[name]):
+            size, digest = tables.files.files[shard_file(name, spec, before)]
+            path = linked / shard_file(name, spec, g)
+            shard = _read_shard(path, size, layout.index_bytes(grid))
+            sizes[name] = _stored_sizes(shard.index_part)
+            if shard.digest != digest or shard.index_part != layout.pack_index(grid, sizes[name]):
                 return None
             first_chunk = before * grid.chunks_per_shard
-            if name not in self._chunks:
-                self._chunks[name] = self._table(
-                    layout.digests_path(layout.field_path(name)), "<u8"
-                )
-            chunks[name] = self._chunks[name][first_chunk : first_chunk + len(sizes[name])]
+            digests = tables.chunk_digests(name)
+            chunks[name] = digests[first_chunk : first_chunk + len(sizes[name])]
             files[name] = size, digest
             if spec.dim is not None:  # its index depends on other shards
-                files[name], ragged[name] = (size - len(index), head), (size, digest)
-        texts = [
-            text if ok else b""
-            for text, ok in zip(self._origins[part], self._readable[part], strict=True)
+                files[name] = size - len(shard.index_part), shard.head_digest
+                whole[name] = size, digest
+        shard_samples = tables.root.shard_samples
+        part = slice(before * shard_samples, (before + 1) * shard_samples)
+        readable, made = tables.readable[part], tables.made[part]
+        origins = [
+            text if ok else b"" for text, ok in zip(tables.origins[part], readable, strict=True)
         ]
-        refused = np.flatnonzero(self._readable[part] & ~self._made[part]).tolist()
+        refused = np.flatnonzero(readable & ~made).tolist()
         return ShardRecord(
-            g,
-            self._made[part],
-            self._digests[part],
-            {n: mask[part] for n, mask in self._present.items()},
-            {dim: lengths[part] for dim, lengths in self._lengths.items()},
-            files,
-            chunks,
-            sizes,
-            np.frombuffer(b"".join(texts), np.uint8),
-            np.array([len(text) for text in texts], np.int64),
-            [(place, self._reasons[part.start + place]) for place in refused],
-            ragged,
+            g=g,
+            made=made,
+            digest=tables.digests[part],
+            present={name: mask[part] for name, mask in tables.present.items()},
+            lengths={dim: lengths[part] for dim, lengths in tables.lengths.items()},
+            files=files,
+            chunks=chunks,
+            sizes=sizes,
+            origins=np.frombuffer(b"".join(origins), np.uint8),
+            origin_lengths=np.array([len(text) for text in origins], np.int64),
+            reasons=[(place, tables.reasons[part.start + place]) for place in refused],
+            whole=whole,
         )
 
     def _grid(self, name: str) -> layout.Grid:
-        root = self._root
+        root = self._tables.root
         return layout.field_grid(
             self._plan.specs[name], root.samples, root.shard_samples, root.dims
         )
 
     # --------------------------------------------------------------------------- samples that moved
 
-    def copies(self, g: int) -> dict[str, Any] | None:
-        """Return the samples of shard `g` to copy, in the form of a task, or None.
-
-        Returns:
-            made: places in the shard and numbers in the earlier cache of samples; refused: place,
-                number
-            and reason of samples that could not be made there either.
-        """
+    def copies(self, g: int) -> SampleCopies | None:
+        """Return the samples of shard `g` to copy, or None."""
         numbers = self.numbers[self._plan.shard(g)]
         places = np.flatnonzero(numbers >= 0)
-        made = self._made[numbers[places]]
+        reasons = self._tables.reasons
+        made = self._tables.made[numbers[places]]
         pairs = zip(places[~made].tolist(), numbers[places[~made]].tolist(), strict=True)
-        refused = [[place, i, self._reasons[i]] for place, i in pairs if i in self._reasons]
+        refused = [(place, i, reasons[i]) for place, i in pairs if i in reasons]
         if not made.any() and not refused:
             return None
-        return {"made": [places[made].tolist(), numbers[places[made]].tolist()], "refused": refused}
+        folder = Path(os.path.abspath(self.folder))  # noqa: PTH100  links stay links
+        return SampleCopies(folder, places[made], numbers[places[made]], refused)
 
     def note_copied(self, shards: Iterable[int]) -> None:
         """Record that the samples in `copies` of these shards were copied."""
         for g in shards:
             numbers = self.numbers[self._plan.shard(g)]
-            self.reuse.copied += int(self._readable[numbers[numbers >= 0]].sum())
+            self.reuse.copied += int(self._tables.readable[numbers[numbers >= 0]].sum())
 
 
-def _digests(path: Path, size: int, index: int) -> tuple[str, str, bytes]:
-    """Return the digests of a shard with and without its index, and the index.
+class _ShardFile(NamedTuple):
+    digest: str
+    head_digest: str  # without the index
+    index_part: bytes
+
+
+def _read_shard(path: Path, size: int, index_bytes: int) -> _ShardFile:
+    """Return the digests of a shard and its index; all empty if it has another size.
 
     The file's content is read once.
     """
     with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != size:
-            return "", "", b""
-        file.seek(size - index)
-        tail = file.read()
-    hasher = digest_head(path, size - index)
-    head = hasher.hexdigest()
-    hasher.update(tail)
-    return hasher.hexdigest(), head, tail
+            return _ShardFile("", "", b"")
+        file.seek(size - index_bytes)
+        index = file.read()
+    hasher = digest_head(path, size - index_bytes)
+    head_digest = hasher.hexdigest()
+    hasher.update(index)
+    return _ShardFile(hasher.hexdigest(), head_digest, index)
 
 
-def _sizes(index: bytes) -> Array:
+def _stored_sizes(index: bytes) -> Array:
     """Return the stored sizes of the inner chunks present in an index: uint64 (chunks)."""
     entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
     sizes: Array = entries[entries[:, 0] != layout.ABSENT, 1]

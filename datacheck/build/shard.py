@@ -15,7 +15,7 @@ from datacheck.cache import layout
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.runtime.aligned import empty
-from datacheck.runtime.hashing import canonical_json, digest_rows, digest_sample
+from datacheck.runtime.hashing import canonical_json, digest_rows, digest_sample, digests64
 from datacheck.transforms.base import samples_of
 from datacheck.transforms.cast import cast, fits, lost
 
@@ -324,6 +324,12 @@ class PackedRows:
         if dim is None:
             return self._values[name][i : i + 1].reshape(self._values[name].shape[1:])
         return self._values[name][self._starts[dim][i] : self._starts[dim][i + 1]]
+
+
+def chunk_digests(payload: memoryview, chunk_bytes: int) -> Array:
+    """Return uint64 (chunks): xxh3_64 of each inner chunk."""
+    count = len(payload) // max(1, chunk_bytes)
+    return digests64(np.frombuffer(payload, np.uint8).reshape(count, chunk_bytes))
 
 
 def _little(dtype: str) -> np.dtype[Any]:

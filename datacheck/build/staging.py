@@ -28,9 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from datacheck.build import provenance
-from datacheck.build.plan import BuildPlan
+from datacheck.build.plan import BuildPlan, shard_file
 from datacheck.build.provenance import ShardRecord
-from datacheck.build.shard_worker import shard_file
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
 from datacheck.errors import (
@@ -73,17 +72,18 @@ class Staging:
     Attributes:
         shards: where tasks write the shards of every field.
         linked: where shards of an earlier cache are linked; a process that writes there would
-        change
-            that cache. Its files are proven, and take precedence over files of the same name in
-            `shards`.
+            change that cache. Its files are proven, and take precedence over files of the same name
+            in `shards`.
         records: where tasks write the record of each shard.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.work = folder / _WORK
-        self.shards, self.records = self.work / "shards", self.work / "records"
-        self.linked, self._whole = self.work / "linked", self.work / "whole"
+        self.records = self.work / "records"
+        self.shards = self.work / "shards"
+        self.linked = self.work / "linked"
+        self._whole = self.work / "whole"
 
     def kept(self, plan: BuildPlan) -> dict[int, ShardRecord]:
         """Create every folder that tasks write to; return the records of finished shards.
@@ -93,28 +93,37 @@ class Staging:
             as finished if its record is valid and every file has the size and the digest in the
             record.
         """
+        self._create_folders(plan)
+        with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
+            records = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
+            kept = {record.g: record for record in records if record is not None}
+        self._remove_unproven_links(plan, kept)
+        return kept
+
+    def _create_folders(self, plan: BuildPlan) -> None:
         if self._whole.is_dir():  # the previous builder was already finishing the cache
             _renamed(self._whole, self.shards)
         fsops.make_directory(self.records, sync=False)
         for name in plan.specs:
-            for place in (self.shards, self.linked):
-                fsops.make_directory(place / layout.field_path(name), sync=False)
-            self._move_linked(layout.field_path(name))
-        with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
-            records = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
-            kept = {record.g: record for record in records if record is not None}
+            field = layout.field_path(name)
+            fsops.make_directory(self.shards / field, sync=False)
+            fsops.make_directory(self.linked / field, sync=False)
+            self._move_linked(field)
+
+    def _remove_unproven_links(self, plan: BuildPlan, kept: Iterable[int]) -> None:
+        """Remove linked files of shards without a valid record."""
         for name, spec in plan.specs.items():
             folder = self.linked / layout.field_path(name)
-            kept_files = {shard_file(g, spec) for g in kept}
-            for file in [file for file in _names(folder) if file not in kept_files]:
-                fsops.remove_file(folder / file)
-        return kept
+            proven = {self.linked / shard_file(name, spec, g) for g in kept}
+            for path in [folder / file for file in _names(folder)]:
+                if path not in proven:
+                    fsops.remove_file(path)
 
     def drop_linked(self, plan: BuildPlan, shards: Iterable[int]) -> None:
         """Remove the linked files of shards that are made again."""
         for g in shards:
             for name, spec in plan.specs.items():
-                fsops.remove_file(self.linked / layout.field_path(name) / shard_file(g, spec))
+                fsops.remove_file(self.linked / shard_file(name, spec, g))
 
     def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
@@ -125,14 +134,13 @@ class Staging:
             return None
         for name, spec in plan.specs.items():
             size, digest = record.whole.get(name, record.files[name])
-            file = f"{layout.field_path(name)}/{shard_file(g, spec)}"
+            file = shard_file(name, spec, g)
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file
             # A ragged shard may already have its index, which is written again.
-            if not _holds(
-                path, size, digest, longer=spec.dim is not None and name not in record.whole
-            ):
+            may_be_longer = spec.dim is not None and name not in record.whole
+            if not _holds(path, size, digest, longer=may_be_longer):
                 return None
         return record
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from datacheck.build.fingerprint import compare_caches
+from datacheck.build.input_differences import compare_caches
 from datacheck.cache import Cache, open_cache
 from datacheck.cache.diff import Diff, diff, same_digest_scheme
 from datacheck.cache.find import neighbouring_caches

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.finish import NOT_MADE
+from datacheck.build.provenance import NOT_MADE
 from datacheck.cache import Cache
 from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.errors import UsageError

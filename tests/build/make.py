@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.build.field_stats import stats_of_blocks
-from datacheck.build.job import BuildJob
-from datacheck.build.plan import SplitSamples
+from datacheck.build.job import BuildJob, SplitSamples
 from datacheck.schema.model import Schema
 from datacheck.sources import list_files, open_source, plan_work
 from datacheck.sources.base import Unread
@@ -82,7 +81,7 @@ def job_of(
             codes=codes,
             nbytes=np.array([rows[k][2] for k in keys]),
         ),
-        seen=stats_of_blocks(keys, blocks),
+        field_stats=stats_of_blocks(keys, blocks),
         files=files,
         sources=entries,
         paths=paths,

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 
-from datacheck.build import builder
+from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.model.row_keys import keys_from_runs
@@ -42,7 +42,7 @@ def small(patch):
     patch.setattr(layout, "SHARD_BYTES", 1 << 11)
     patch.setattr(layout, "CHUNK_BYTES", 1 << 8)
     patch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
-    patch.setattr(builder, "ordered_map", here)
+    patch.setattr(make_shards, "ordered_map", here)
     # Of no concern here, and nearly all of the time
     patch.setattr(fsops.System, "sync", lambda *_: None)
     return seen

@@ -12,9 +12,10 @@ import pytest
 import xxhash
 import zarr
 
-from datacheck.build import builder
+from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
-from datacheck.build.publish import FolderTarget
+from datacheck.build.fingerprint import Fingerprint
+from datacheck.build.target import FolderTarget
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store
@@ -154,7 +155,7 @@ def test_a_finished_cache_is_used_again(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 6)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     first = build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(builder, "ordered_map", lambda *a, **k: pytest.fail("built again"))
+    monkeypatch.setattr(make_shards, "ordered_map", lambda *a, **k: pytest.fail("built again"))
     again = build_cache(job, tmp_path / "out")
     assert (again.path, again.reused) == (first.path, True)
     assert (again.samples, again.made, again.valid, again.nbytes) == (
@@ -204,7 +205,7 @@ def test_a_race_of_different_contents_is_an_error(tmp_path, monkeypatch):
     first = build_cache(job, tmp_path / "out")
     golden = tree(first.path)
     monkeypatch.setattr(FolderTarget, "finished", lambda target: (None, None))
-    monkeypatch.setattr(builder.fingerprint, "key", lambda said: first.path.name)
+    monkeypatch.setattr(Fingerprint, "key", first.path.name)
     with pytest.raises(
         NondeterministicBuildError,
         match=r"differs: digests/fields/cloud/c\.0\. .*not deterministic",

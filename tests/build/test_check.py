@@ -12,6 +12,7 @@ import pytest
 
 from datacheck.build import check
 from datacheck.build.builder import build_cache
+from datacheck.build.trace import trace_steps
 from datacheck.cache.codec import Codec
 from datacheck.errors import NondeterministicBuildError
 from datacheck.runtime import hashing
@@ -296,8 +297,8 @@ def test_digests_of_a_step_are_those_of_its_values(made, tmp_path, data):
         patch.setattr(
             check,
             "_compare",
-            lambda job, plan, steps, second, first, folder: found.append(
-                check._trace_steps(job, plan, steps, 0, ["001.npz"], folder, again=False)
+            lambda prepared, first, second, folder: found.append(
+                trace_steps(prepared, 0, ["001.npz"], folder, again=False)
             ),
         )
         found = []

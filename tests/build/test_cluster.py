@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from datacheck.build import builder
+from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
 from datacheck.build.shard_worker import write_shards
 from datacheck.errors import StorageError
@@ -345,7 +345,7 @@ def test_a_task_answers_with_number_size_and_digest_alone(job, tmp_path, monkeyp
             outcomes.append(outcome)
             yield outcome
 
-    monkeypatch.setattr(builder, "ordered_map", looking)
+    monkeypatch.setattr(make_shards, "ordered_map", looking)
     build_cache(job, tmp_path / "out")
     assert len(outcomes) >= 3
     assert all(small(outcome) for outcome in outcomes)
@@ -366,7 +366,7 @@ def test_a_task_that_runs_twice_at_once_gives_the_same_files(job, tmp_path, monk
         for child in children:
             child.close()
 
-    monkeypatch.setattr(builder, "ordered_map", twice)
+    monkeypatch.setattr(make_shards, "ordered_map", twice)
     assert tree(build_cache(job, tmp_path / "twice").path) == once
 
 
@@ -422,7 +422,7 @@ def test_a_late_task_finds_its_folder_gone(job, tmp_path, monkeypatch):
         tasks.extend(given := list(given))
         return ordered_map(function, given, **named)
 
-    monkeypatch.setattr(builder, "ordered_map", remembering)
+    monkeypatch.setattr(make_shards, "ordered_map", remembering)
     before = tree(build_cache(job, tmp_path / "out").path)
     with pytest.raises(
         StorageError, match=f"records: no such file or directory on {os.uname().nodename}"

@@ -11,8 +11,9 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from datacheck.build import builder
+from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
+from datacheck.build.prepare import prepare
 from datacheck.build.publish import publish
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
@@ -74,13 +75,13 @@ def test_an_interrupted_build_goes_on_with_its_compressed_shards(tmp_path, job, 
         if tick.files >= 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     with pytest.raises(KeyboardInterrupt):
         build_cache(job, tmp_path / "out", progress=stop)
     before = len(made)
     made.clear()
     assert tree(build_cache(job, tmp_path / "out").path) == golden
-    assert 0 < len(made) <= builder.prepare(job)[0].shards - before + 1
+    assert 0 < len(made) <= prepare(job).plan.shards - before + 1
 
 
 def recompressed(folder, level):

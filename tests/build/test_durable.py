@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from datacheck.build import builder, publish
+from datacheck.build import make_shards, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
 from datacheck.cache import layout
@@ -78,7 +78,7 @@ def watched(tmp_path, monkeypatch):
     mixed(tmp_path / "data", 12)
     job = job_of(schema_of(MIXED), tmp_path / "data")
     watch = Watch(tmp_path / "new/out/tiny/all")
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     monkeypatch.setattr(fsops, "SYSTEM", watch)
 
     def build(**options):
@@ -108,7 +108,9 @@ def ending(*_, **__):
     raise EndedError
 
 
-@pytest.mark.parametrize("place", ["_dimensions", "_documents", "_provenance"])
+@pytest.mark.parametrize(
+    "place", ["_write_row_tables", "_write_documents", "_write_build_document"]
+)
 def test_what_a_build_before_left_unsynced_is_synced_before_it_is_named(
     watched, monkeypatch, place
 ):
@@ -137,10 +139,10 @@ def test_a_name_that_another_builder_made_is_synced_before_it_is_told(watched, m
 
 
 def test_the_watch_sees_what_a_build_before_left_unsynced(watched, monkeypatch):
-    real = CacheFinisher._documents
-    monkeypatch.setattr(CacheFinisher, "_documents", ending)
+    real = CacheFinisher._write_documents
+    monkeypatch.setattr(CacheFinisher, "_write_documents", ending)
     with pytest.raises(EndedError):
         watched()
-    monkeypatch.setattr(CacheFinisher, "_documents", real)
+    monkeypatch.setattr(CacheFinisher, "_write_documents", real)
     monkeypatch.setattr(fsops, "sync_files", lambda *_: None)
     assert watched()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.build import builder
+from datacheck.build import builder, make_shards
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.cache.find import find_caches
@@ -74,9 +74,9 @@ def test_samples_that_cannot_be_copied_are_made_from_their_sources(
     elif how == "missing":
         victim.unlink()
     else:
-        real = builder.ordered_map
+        real = make_shards.ordered_map
         monkeypatch.setattr(
-            builder,
+            make_shards,
             "ordered_map",
             lambda *a, **k: (shutil.rmtree(first.path, ignore_errors=True), real(*a, **k))[1],
         )
@@ -150,13 +150,13 @@ def test_a_cache_that_is_asked_is_held_against_removal(tmp_path, orders, monkeyp
     dataset(tmp_path / "data", 12)
     first = build_cache(job(tmp_path / "data"), tmp_path / "out")
     free = []
-    real = builder.ordered_map
+    real = make_shards.ordered_map
 
     def looked(*given, **more):
         free.append(exclusive_lock(first.path))
         return real(*given, **more)
 
-    monkeypatch.setattr(builder, "ordered_map", looked)
+    monkeypatch.setattr(make_shards, "ordered_map", looked)
     build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
     assert free
     assert set(free) == {None}
@@ -212,7 +212,7 @@ def lengthen(path, rows):
 
 
 @pytest.mark.parametrize(
-    "when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.CacheFinisher.run"]
+    "when", ["datacheck.build.make_shards.ordered_map", "datacheck.build.finish.CacheFinisher.run"]
 )
 def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch, when):
     dataset(tmp_path / "data")
@@ -269,8 +269,8 @@ def test_no_task_can_write_into_a_shard_of_an_earlier_cache(tmp_path, orders, mo
         )
         return real(*args, sandbox=sandbox, **kwargs)
 
-    real = builder.ordered_map
-    monkeypatch.setattr(builder, "ordered_map", seen)
+    real = make_shards.ordered_map
+    monkeypatch.setattr(make_shards, "ordered_map", seen)
     second = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert second.reuse.linked > 0
     assert shared == []
@@ -341,8 +341,8 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
             os.mkfifo(Path(sandbox.write[0]) / "fields/joints/pipe")
         return real(*args, sandbox=sandbox, **kwargs)
 
-    real = builder.ordered_map
-    monkeypatch.setattr(builder, "ordered_map", hostile)
+    real = make_shards.ordered_map
+    monkeypatch.setattr(make_shards, "ordered_map", hostile)
     second = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert len(displaced) > 4
     assert second.reuse.linked > 1
@@ -351,7 +351,7 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
     ] == []
     assert [path for path in second.path.rglob("*") if path.is_symlink()] == []
     assert verify(second.path) == []
-    monkeypatch.setattr(builder, "ordered_map", real)
+    monkeypatch.setattr(make_shards, "ordered_map", real)
     agree(second, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))
 
 
@@ -371,15 +371,15 @@ def test_a_shard_that_another_process_changes_is_not_published(tmp_path, monkeyp
             with victim.open("ab") as file:
                 file.write(b"more")
 
-    real = builder.ordered_map
-    monkeypatch.setattr(builder, "ordered_map", hostile)
+    real = make_shards.ordered_map
+    monkeypatch.setattr(make_shards, "ordered_map", hostile)
     if how == "longer" and field == "cloud":  # its end is the index, which is written last
         build_cache(job(tmp_path / "data"), tmp_path / "out")
     else:
         with pytest.raises(StorageError, match="not what was written"):
             build_cache(job(tmp_path / "data"), tmp_path / "out")
         assert list(find_caches(tmp_path / "out")) == []
-    monkeypatch.setattr(builder, "ordered_map", real)
+    monkeypatch.setattr(make_shards, "ordered_map", real)
     built = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert verify(built.path) == []
     agree(built, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))

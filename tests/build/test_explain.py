@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck.build.fingerprint import InputDifference, compare_caches, differences
+from datacheck.build.input_differences import InputDifference, compare_caches, differences
 from datacheck.cache.manifest import measure_files, write_manifest
 from datacheck.errors import CorruptionError
 from datacheck.pipeline import build, explain

@@ -152,15 +152,15 @@ def test_a_full_disk_is_out_of_space_and_room_is_all_it_takes(data, tmp_path, re
 def test_a_late_task_cannot_touch_a_published_cache(data, tmp_path, monkeypatch):
     """A task that Dask runs twice may end after the rename; its folder is gone then."""
     orders = []
-    from datacheck.build import builder
+    from datacheck.build import make_shards
 
-    ordered_map = builder.ordered_map
+    ordered_map = make_shards.ordered_map
 
     def remembering(function, tasks, **options):
         orders.extend(tasks := list(tasks))
         return ordered_map(function, tasks, **options)
 
-    monkeypatch.setattr(builder, "ordered_map", remembering)
+    monkeypatch.setattr(make_shards, "ordered_map", remembering)
     built = build_cache(job_of(schema_of(FIELDS), data), tmp_path / "out")
     golden = tree(built.path)
     with pytest.raises(Exception, match="no such file"):
@@ -170,16 +170,16 @@ def test_a_late_task_cannot_touch_a_published_cache(data, tmp_path, monkeypatch)
 
 
 def test_a_step_that_changes_during_the_build_publishes_nothing(data, tmp_path, monkeypatch):
-    from datacheck.build import builder
+    from datacheck.build import make_shards
 
-    ordered_map = builder.ordered_map
+    ordered_map = make_shards.ordered_map
 
     def edited(function, tasks, **options):
         tasks = list(tasks)
         (tmp_path / "slow_step.py").write_text("def slow(sample):\n    return {**sample.fields}\n")
         return ordered_map(function, tasks, **options)
 
-    monkeypatch.setattr(builder, "ordered_map", edited)
+    monkeypatch.setattr(make_shards, "ordered_map", edited)
     job = job_of(schema_of(FIELDS), data, steps=["slow_step:slow"], paths=[str(tmp_path)])
     with pytest.raises(UsageError, match=r"slow_step:slow: .* changed during the build"):
         build_cache(job, tmp_path / "out")
@@ -187,9 +187,9 @@ def test_a_step_that_changes_during_the_build_publishes_nothing(data, tmp_path, 
 
 
 def test_a_task_gives_the_same_files_twice(data, tmp_path, monkeypatch):
-    from datacheck.build import builder
+    from datacheck.build import make_shards
 
-    ordered_map = builder.ordered_map
+    ordered_map = make_shards.ordered_map
 
     def twice(function, tasks, **options):
         tasks = list(tasks)
@@ -197,21 +197,21 @@ def test_a_task_gives_the_same_files_twice(data, tmp_path, monkeypatch):
         return ordered_map(function, tasks, **options)
 
     once = tree(build_cache(job_of(schema_of(FIELDS), data), tmp_path / "once").path)
-    monkeypatch.setattr(builder, "ordered_map", twice)
+    monkeypatch.setattr(make_shards, "ordered_map", twice)
     assert tree(build_cache(job_of(schema_of(FIELDS), data), tmp_path / "twice").path) == once
 
 
 def test_what_late_tasks_leave_behind_is_not_published(data, tmp_path, monkeypatch):
     from datacheck.build import builder
 
-    written = builder._make_shards
+    written = builder.make_shards
 
-    def leaving(job, plan, steps, stage, *more):
-        results = written(job, plan, steps, stage, *more)
+    def leaving(prepared, stage, *more):
+        results = written(prepared, stage, *more)
         (stage.shards / "fields/x/.c.0.0.0.4242.partial").write_bytes(b"late")
         return results
 
-    monkeypatch.setattr(builder, "_make_shards", leaving)
+    monkeypatch.setattr(builder, "make_shards", leaving)
     built = build_cache(job_of(schema_of(FIELDS), data), tmp_path / "out")
     assert not list(built.path.rglob("*.partial"))
 

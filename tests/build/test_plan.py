@@ -8,6 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.build import fingerprint
+from datacheck.build.field_layout import (
+    estimate_sample_bytes,
+    resolve,
+    storage_specs,
+    without_unstorable,
+)
 from datacheck.build.field_stats import (
     FieldStats,
     Signature,
@@ -16,15 +22,9 @@ from datacheck.build.field_stats import (
     stats_of_blocks,
     stats_of_table,
 )
-from datacheck.build.plan import (
-    BuildPlan,
-    SplitSamples,
-    estimate_sample_bytes,
-    make_plan,
-    resolve,
-    storage_specs,
-    without_unstorable,
-)
+from datacheck.build.fingerprint import Fingerprint
+from datacheck.build.job import SplitSamples
+from datacheck.build.plan import BuildPlan, make_plan
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
@@ -360,7 +360,7 @@ def samples_of(count, size=100, **changes):
 def test_shards_and_tasks_partition_the_samples():
     spec = {"x": ArraySpec("float32", (4096, 6))}
     plan = make_plan("all", samples_of(5000, 98_304), spec, 98_304)
-    assert plan.k == 512
+    assert plan.shard_samples == 512
     assert plan.shards == 10
     assert [plan.shard(g) for g in (0, 9)] == [slice(0, 512), slice(4608, 5000)]
     assert list(plan.series()) == [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8, 9]]]
@@ -447,7 +447,7 @@ def key_of(**changes):
     said = fingerprint.key_inputs(
         changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES)
     )
-    return fingerprint.key(said)
+    return Fingerprint(said, "").key
 
 
 CHANGES = {

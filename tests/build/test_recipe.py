@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from datacheck.build.builder import build_cache, prepare
+from datacheck.build.builder import build_cache
+from datacheck.build.prepare import prepare
 from datacheck.schema.model import FieldSpec, Schema
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
@@ -98,7 +99,7 @@ def recipe(tmp_path_factory):
         cloud = FieldSpec.model_validate(MIXED["cloud"] | change)
         job = job_of(schema, folder)
         said = schema.model_copy(update={"fields": {**schema.fields, "cloud": cloud}})
-        return prepare(job.__class__(**{**vars(job), "schema": said}))[2]["recipe"]
+        return prepare(job.__class__(**{**vars(job), "schema": said})).fingerprint.recipe
 
     return of
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck.build import builder, publish
+from datacheck.build import make_shards, publish
 from datacheck.build.builder import build_cache
-from datacheck.build.repair import repair_caches, salvage
+from datacheck.build.repair import repair_caches
+from datacheck.build.salvage import salvage
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches
@@ -65,7 +66,7 @@ def made(monkeypatch):
             numbers.extend(order["g"] for order in task["items"])
             yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     return numbers
 
 
@@ -566,6 +567,24 @@ def test_a_damaged_cache_that_is_removed_while_a_build_looks_at_it_is_built(
     monkeypatch.setattr(publish, "set_aside", late)
     assert not build_cache(job, target.parents[2]).reused
     assert tree(target) == golden
+
+
+def test_a_damaged_cache_that_comes_back_each_time_ends_a_build(damaged, made, monkeypatch):
+    job, target, _ = damaged
+    real, aside = publish.set_aside, []
+
+    def returning(folder, place, name=""):
+        aside.append(real(folder, place, name))
+        shutil.copytree(aside[-1], folder)
+        return aside[-1]
+
+    (target / "manifest.json").write_text("{}")
+    monkeypatch.setattr(publish, "set_aside", returning)
+    with pytest.raises(StorageError, match="5 times this build moved a damaged cache"):
+        build_cache(job, target.parents[2])
+    assert len(aside) == 1 + 5  # once before the build, then each time that it would publish
+    monkeypatch.setattr(publish, "set_aside", real)
+    assert build_cache(job, target.parents[2]).kept
 
 
 def test_a_reader_goes_on_with_the_files_that_it_has(damaged, made):

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.build import builder, provenance, staging
+from datacheck.build import make_shards, provenance, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
-from datacheck.build.publish import FolderTarget
+from datacheck.build.target import FolderTarget
 from datacheck.cache import layout
 from datacheck.errors import (
     LostStagingError,
@@ -80,7 +80,7 @@ def made(monkeypatch):
             numbers.extend(order["g"] for order in task["items"])
             yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
     return numbers
 
 
@@ -135,7 +135,7 @@ def test_nothing_stays_of_a_build_that_finished_no_shard(job, tmp_path, monkeypa
     def ending(*_, **__):
         raise StopError
 
-    monkeypatch.setattr(builder, "tasks_of", ending)
+    monkeypatch.setattr(make_shards, "shard_tasks", ending)
     with pytest.raises(StopError) as caught:
         build_cache(job, tmp_path / "out")
     assert not hasattr(caught.value, "__notes__")
@@ -201,7 +201,15 @@ def test_what_does_not_prove_itself_is_made_again(job, made, golden, tmp_path, n
 
 
 @pytest.mark.parametrize(
-    "call", ["_dimensions", "_field", "_texts", "_documents", "_provenance", "_seal"]
+    "call",
+    [
+        "_write_row_tables",
+        "_write_field",
+        "_write_texts",
+        "_write_documents",
+        "_write_build_document",
+        "_seal",
+    ],
 )
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_build_that_ended_while_it_was_completed(
@@ -212,10 +220,10 @@ def test_a_build_that_ended_while_it_was_completed(
 
     def ending(self, *more):
         calls.append(call)
-        if when == "before" and len(calls) == 1 + (call == "_field"):
+        if when == "before" and len(calls) == 1 + (call == "_write_field"):
             raise StopError
         found = real(self, *more)
-        if when == "after" and len(calls) == 1 + (call == "_field"):
+        if when == "after" and len(calls) == 1 + (call == "_write_field"):
             raise StopError
         return found
 
@@ -551,16 +559,16 @@ def test_a_replayed_rename_is_success(job, made, golden, tmp_path, monkeypatch):
 def test_a_ragged_shard_that_changes_while_it_is_completed_is_not_certified(
     job, made, golden, tmp_path, monkeypatch
 ):
-    real = CacheFinisher._dimensions
+    real = CacheFinisher._write_row_tables
 
     def damaging(self):
         edited(self.folder / "fields/cloud/c.2.0", lambda raw: b"x" + raw[1:])
         return real(self)
 
-    monkeypatch.setattr(CacheFinisher, "_dimensions", damaging)
+    monkeypatch.setattr(CacheFinisher, "_write_row_tables", damaging)
     with pytest.raises(StorageError, match=r"fields/cloud/c\.2\.0: not what was written"):
         build_cache(job, tmp_path / "out")
-    monkeypatch.setattr(CacheFinisher, "_dimensions", real)
+    monkeypatch.setattr(CacheFinisher, "_write_row_tables", real)
     assert rerun(job, tmp_path / "out", golden).kept == 5
 
 

@@ -10,8 +10,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.build.shard import Shard
-from datacheck.build.shard_worker import chunk_digests
+from datacheck.build.shard import Shard, chunk_digests
 from datacheck.cache import layout
 from datacheck.model.sample import ArraySpec, Origin, Piece, stack
 from datacheck.runtime.hashing import canonical_json

@@ -51,6 +51,7 @@ def test_every_contract_is_kept(copy):
         ("rules/families/units.py", "import datacheck.rules.families.frames"),
         ("model/sample.py", "import datacheck.model.table"),
         ("workers/wire.py", "import datacheck.workers.child"),
+        ("build/shard_worker.py", "import datacheck.build.prepare"),
         ("runtime/hashing.py", "import datacheck.runtime.numerics"),
     ],
 )

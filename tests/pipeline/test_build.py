@@ -17,7 +17,7 @@ import pytest
 import zarr
 from PIL import Image
 
-from datacheck import pipeline
+from datacheck.build import source_digests
 from datacheck.cache import layout, open_cache
 from datacheck.cli.cache_build import _unlisted_lines
 from datacheck.errors import DatacheckError, StorageError, UsageError
@@ -467,9 +467,9 @@ def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
         "score": {"role": "value", "range": "0..9"},
     }
     hashed = []
-    real = pipeline.digest_entry
+    real = source_digests.digest_entry
     monkeypatch.setattr(
-        pipeline,
+        source_digests,
         "digest_entry",
         lambda root, path, roots: hashed.append(path) or real(root, path, roots),
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.build import builder
-from datacheck.build import publish as targets
+from datacheck.build import make_shards
+from datacheck.build import target as targets
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.find import find_caches
@@ -52,7 +52,7 @@ def _here(monkeypatch):
             yield TaskResult(task, [resolve(function)(task, lambda _: None)])
 
     monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 13)
-    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(make_shards, "ordered_map", inline)
 
 
 @pytest.fixture(scope="module")

@@ -55,13 +55,13 @@ HASTY = (
     "obstore_client._RETRIES, obstore_client.RETRYING_S = 1, 2\n"
 )
 COMMITS_FIRST = """
-from datacheck.build import publish
-upload = publish.BucketTarget._upload
+from datacheck.build import upload as uploads
+upload = uploads.BucketTarget._upload
 def early(self, folder, manifest, prefix, sent, *, known):
     attempt = prefix.rpartition("/")[2]
-    self._commit(attempt, publish.commit_document(attempt, (folder / "manifest.json").read_bytes()))
+    self._commit(attempt, uploads.commit_document(attempt, (folder / "manifest.json").read_bytes()))
     upload(self, folder, manifest, prefix, sent, known=known)
-publish.BucketTarget._upload = early
+uploads.BucketTarget._upload = early
 """
 OVERWRITES = """
 from datacheck.cache.obstore_client import ObstoreClient

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from datacheck import pipeline
-from datacheck.build import builder, plan
+from datacheck.build import builder, make_shards, plan
 from datacheck.build.job import BuildJob
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
@@ -84,13 +84,13 @@ def _here(function: str, tasks: Any, **_: Any) -> Iterator[TaskResult]:
 @contextlib.contextmanager
 def settings(system: System | None = None) -> Iterator[None]:
     """Hold shards small, tasks here, and every change of files in the hands of `system`."""
-    before = fsops.SYSTEM, builder.ordered_map, layout.SHARD_BYTES, plan.SOURCE_BYTES
+    before = fsops.SYSTEM, make_shards.ordered_map, layout.SHARD_BYTES, plan.SOURCE_BYTES
     layout.SHARD_BYTES = plan.SOURCE_BYTES = SHARD_BYTES
-    builder.ordered_map, fsops.SYSTEM = _here, system or System()
+    make_shards.ordered_map, fsops.SYSTEM = _here, system or System()
     try:
         yield
     finally:
-        fsops.SYSTEM, builder.ordered_map, layout.SHARD_BYTES, plan.SOURCE_BYTES = before
+        fsops.SYSTEM, make_shards.ordered_map, layout.SHARD_BYTES, plan.SOURCE_BYTES = before
 
 
 def begun(folder: Path) -> bool:
