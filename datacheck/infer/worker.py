@@ -33,7 +33,8 @@ from datacheck.workers.wire import answers, natural, text
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
-# Kinds of `InnerSamples`, and the names that formats give to the only field of such a file.
+# Kinds of `InnerSamples`. The first two are also the names that formats give to the only field of
+# such a file.
 RECORDS = "records"
 LINES = "lines"
 GROUPS = "groups"
