@@ -109,7 +109,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         "Instances left after each step of the loader",
         "instance",
         rows,
-        f"All instances of {samples}; behind clip and voxel what is expected.",
+        f"All instances of {samples}; the numbers after clip and voxel are expected values.",
     )
 
 
@@ -135,10 +135,10 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         rows.append(_bar(name, fit, others, "dropped" if is_dropped else ""))
     samples = pluralize(int(column.present.sum()))
     yield _chart(
-        f"Points of each instance where min_points {least:,} meets it",
+        f"Points of each instance at min_points {least:,}",
         "instance",
         list(dropwhile(lambda row: not any(row["parts"]), rows)),
-        f"All instances of {samples} that are left by then; behind clip and voxel what is expected.",
+        f"All instances of {samples} that are left at this step; the numbers after clip and voxel are expected values.",
     )
 
 
@@ -245,7 +245,7 @@ def _speaker_orders(column: Measured, unfit: Array) -> Iterator[Plot]:
         "Who speaks when",
         "sample",
         rows,
-        "The most frequent orders of speakers; what comes again at once is counted.",
+        "The most frequent orders of speakers; repeats in a row are counted.",
     )
 
 
@@ -312,6 +312,5 @@ def _duplicate_counts(column: Measured, unfit: Array) -> Iterator[Plot]:
             for number, group_count in enumerate(others, 1)
             if group_count
         ],
-        f"{alone:,} of {len(order):,} samples {'has' if alone == 1 else 'have'} no other of the "
-        f"same content.",
+        f"{alone:,} of {len(order):,} samples {'has' if alone == 1 else 'have'} no duplicate.",
     )

@@ -16,7 +16,7 @@ from datacheck.report.words import clean, format_bytes
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LINE_S = 30.0
+_LINE_S = 30.0  # between two lines, where there is no bar
 
 OnTick = Callable[[Tick], None]
 
@@ -55,13 +55,13 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[text]}"),
         TimeRemainingColumn(),
     )
     pace = ByteRate()
     noted = ""
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("scanning", total=None, said="listing files")
+        task = bar.add_task("scanning", total=None, text="listing files")
 
         def tell(tick: Tick) -> None:
             nonlocal noted
@@ -76,7 +76,7 @@ def progress_bar(console: Console | None = None) -> Iterator[OnTick | None]:
                 task,
                 completed=tick.nbytes + tick.files,
                 total=total or 1,
-                said=progress_text(tick, pace(tick)),
+                text=progress_text(tick, pace(tick)),
             )
 
         yield tell
@@ -91,15 +91,19 @@ class ByteRate:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._doing, self._since, self._nbytes = "", 0.0, 0
+        self._phase = ""
+        self._began = 0.0
+        self._nbytes_before = 0
 
     def __call__(self, tick: Tick) -> float | None:
         """Return the rate [byte/s]; None if it is not known yet."""
         now = self._clock()
-        if tick.doing != self._doing:
-            self._doing, self._since, self._nbytes = tick.doing, now, tick.nbytes
-        done = tick.nbytes - self._nbytes
-        seconds = now - self._since
+        if tick.doing != self._phase:
+            self._phase = tick.doing
+            self._began = now
+            self._nbytes_before = tick.nbytes
+        done = tick.nbytes - self._nbytes_before
+        seconds = now - self._began
         return done / seconds if done > 0 and seconds > 0 else None
 
 
@@ -116,26 +120,21 @@ def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> OnTick:
     noted = ""
     last = clock()
 
+    def write(text: str) -> None:
+        print(escape_ci_commands(clean(text, spaces=True)), file=file, flush=True)
+
     def tell(tick: Tick) -> None:
         nonlocal last, noted
         rate = pace(tick)
         if tick.note not in {"", noted}:
             noted = tick.note
-            print(escape_ci_commands(clean(noted, spaces=True)), file=file, flush=True)
+            write(noted)
         if clock() - last >= _LINE_S:
             last = clock()
-            time_left = (
-                f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
-            )
-            print(
-                escape_ci_commands(
-                    clean(
-                        f"{tick.doing}: {progress_text(tick, rate, ', ')}{time_left}", spaces=True
-                    )
-                ),
-                file=file,
-                flush=True,
-            )
+            text = f"{tick.doing}: {progress_text(tick, rate, ', ')}"
+            if rate:
+                text += f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left"
+            write(text)
 
     return tell
 

@@ -62,9 +62,8 @@ def markdown(rule: Rule) -> str:
     page = english(rule)
     text = f"# {rule.code} {rule.name}\n\n{page.first}\n\n*{page.identity}*\n"
     for head, body in page.sections.items():
-        text += f"\n## {head}\n\n" + (
-            f"```yaml\n{body}\n```\n" if head in EXAMPLES else f"{body}\n"
-        )
+        block = f"```yaml\n{body}\n```" if head in EXAMPLES else body
+        text += f"\n## {head}\n\n{block}\n"
     return text
 
 
@@ -80,9 +79,8 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
     for head, body in page.sections.items():
         lines += ["", page.headings.get(head, head)]
         for line in body.splitlines():
-            lines += [
-                f"  {part}" for part in ([line] if head in EXAMPLES else wrapped(line, width - 2))
-            ]
+            parts = [line] if head in EXAMPLES else wrapped(line, width - 2)
+            lines += [f"  {part}" for part in parts]
     return "\n".join(lines) + "\n"
 
 
@@ -90,9 +88,12 @@ def _identity(rule: Rule) -> str:
     parts = [rule.severity.value, f"per {rule.level.value}"]
     if (rule_roles := roles_of(rule)) is not None:
         roles, others = rule_roles
-        few = f"{'role' if len(roles) == 1 else 'roles'} {', '.join(roles)}"
-        most = f"any role but {', '.join(others)}" if roles and others else "any role"
-        parts.append(few if 0 < len(roles) < len(others) else most)
+        if 0 < len(roles) < len(others):
+            parts.append(f"{'role' if len(roles) == 1 else 'roles'} {', '.join(roles)}")
+        elif roles and others:
+            parts.append(f"any role but {', '.join(others)}")
+        else:
+            parts.append("any role")
     if rule.suppressed_by:
         parts.append(f"not judged on samples that fail {', '.join(rule.suppressed_by)}")
     return "; ".join(parts)
@@ -101,7 +102,8 @@ def _identity(rule: Rule) -> str:
 def _body(head: str, body: str) -> str:
     if head in EXAMPLES:
         return body.strip()
-    return (_options(body) if head == "Options" else " ".join(body.split())).replace("``", "`")
+    text = _options(body) if head == "Options" else " ".join(body.split())
+    return text.replace("``", "`")
 
 
 def _options(body: str) -> str:
@@ -158,14 +160,12 @@ def _chinese_identity(rule: Rule) -> str:
     parts = [_SEVERITIES[rule.severity.value], f"按{_LEVELS[rule.level.value]}判断"]
     if (rule_roles := roles_of(rule)) is not None:
         roles, others = rule_roles
-        most = (
-            f"针对 role 不是 {'、'.join(others)} 的字段"
-            if roles and others
-            else "针对任意 role 的字段"
-        )
-        parts.append(
-            f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most
-        )
+        if 0 < len(roles) < len(others):
+            parts.append(f"针对 role 为 {'、'.join(roles)} 的字段")
+        elif roles and others:
+            parts.append(f"针对 role 不是 {'、'.join(others)} 的字段")
+        else:
+            parts.append("针对任意 role 的字段")
     if rule.suppressed_by:
         parts.append(f"未通过 {'、'.join(rule.suppressed_by)} 的样本不作判断")
     return "；".join(parts)

@@ -40,9 +40,8 @@ def format_bytes(nbytes: float) -> str:
     """Return a number of bytes for people: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
-            return (
-                f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.95 else f"{nbytes:.3g} {unit}"
-            )
+            is_whole = unit == "B" or nbytes >= 99.95
+            return f"{nbytes:.0f} {unit}" if is_whole else f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:,.4g} TB"
 
@@ -87,9 +86,12 @@ def _escaped(match: re.Match[str]) -> str:
     sign = match[0]
     if sign in "\t\r":  # unescaped, they occur only between values
         return " "
+    if sign.isprintable():
+        return sign
     units = sign.encode("utf-16-be", "surrogatepass")
-    escapes = (f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
-    return sign if sign.isprintable() else "".join(escapes)
+    return "".join(
+        f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True)
+    )
 
 
 def relative_to_cwd(folder: Path) -> str:
@@ -117,8 +119,11 @@ def finding_lines(finding: Mapping[str, Any]) -> list[str]:
     if finding["cause"] and finding["cause"]["text"]:
         lines.append(f"= {clean(finding['cause']['text'])}")
     lines += [f"  {clean(key, spaces=True)}" for key in finding["examples"]]
-    lines += [f"  \u2026 {finding['more']:,} more"] if finding["more"] else []
-    return [*lines, *([f"fix: {clean(finding['fix'])}"] if finding["fix"] else [])]
+    if finding["more"]:
+        lines.append(f"  \u2026 {finding['more']:,} more")
+    if finding["fix"]:
+        lines.append(f"fix: {clean(finding['fix'])}")
+    return lines
 
 
 def finding_title(finding: Mapping[str, Any]) -> str:
@@ -127,13 +132,11 @@ def finding_title(finding: Mapping[str, Any]) -> str:
     Args:
         finding: from a result.json.
     """
-    scope = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
-    count = (
-        f"{finding['failed']:,} of {finding['of']:,} samples"
-        if finding["failed"]
-        else "the dataset as a whole"
-    )
-    return " \u00b7 ".join([f"{finding['rule']} {finding['name']}", *scope]) + f" ({count})"
+    parts = [f"{finding['rule']} {finding['name']}", ", ".join(finding["fields"]), finding["split"]]
+    title = " \u00b7 ".join(part for part in parts if part)
+    if not finding["failed"]:
+        return f"{title} (the dataset as a whole)"
+    return f"{title} ({finding['failed']:,} of {finding['of']:,} samples)"
 
 
 def last_line(traceback: str) -> str:

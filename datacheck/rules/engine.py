@@ -93,7 +93,7 @@ def judge(
     for choice in by_dependency(choices):
         began = time.perf_counter()
         evaluation = engine.evaluate(choice)
-        evaluation.crashes += _measurement_crashes(choice, crashes)
+        evaluation.crashes += _measurement_crashes(evaluation.choice, crashes)
         evaluations[choice.rule.code] = evaluation
         seconds[choice.rule.code] = time.perf_counter() - began
     _check_waivers(schema, evaluations, waivers)

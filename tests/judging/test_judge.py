@@ -320,6 +320,12 @@ def test_a_measurement_that_failed_is_a_crash_of_the_rules_that_need_it():
     assert verdict_of(judged).why.startswith("ZeroDivisionError")
     assert verdict_of(judged, "DC901").verdict is Verdict.FAIL
     assert judged.crashes[0]["at"] == "measurement extent of a"
+    without_reference = run(
+        make_table("ab", x__max=[1, 20]),
+        make_rule(measures=(needed,), needs_reference=True),
+        crashes=[crash],
+    )
+    assert verdict_of(without_reference).verdict is Verdict.NOT_APPLICABLE
 
 
 def test_notes_reach_their_rule_also_where_no_row_is():

@@ -256,7 +256,7 @@ def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
     # Below 1, 2, 3, 5, 10, 20
     sizes = np.array([[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]])
     plot = only("bars", {":sizes": sizes}, SCENES, unfit=[1])
-    assert plot["title"] == "Points of each instance where min_points 5 meets it"
+    assert plot["title"] == "Points of each instance at min_points 5"
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
         ("1", [2, 0], "dropped"),
         ("2", [1, 0], "dropped"),
@@ -273,10 +273,13 @@ def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
 def test_how_many_samples_were_counted_is_said_as_people_say_it(many, said):
     counts = {":sizes": np.ones((many, 7), int), ":funnel": np.ones((many, 5), int)}
     funnel, sizes = made(counts, SCENES)
-    assert funnel["about"] == f"All instances {said}; behind clip and voxel what is expected."
+    assert (
+        funnel["about"]
+        == f"All instances {said}; the numbers after clip and voxel are expected values."
+    )
     assert (
         sizes["about"]
-        == f"All instances {said} that are left by then; behind clip and voxel what is expected."
+        == f"All instances {said} that are left at this step; the numbers after clip and voxel are expected values."
     )
 
 
@@ -405,7 +408,7 @@ def test_equal_samples_are_counted_by_how_many_are_equal():
         ("3 equal", [2, 1], "in 1 group"),
         ("5 to 8 equal", [6, 0], "in 1 group"),
     ]
-    assert plot["about"] == "1 of 14 samples has no other of the same content."
+    assert plot["about"] == "1 of 14 samples has no duplicate."
     assert made({":content": np.arange(9)}, "fields: {}\n") == []
 
 
