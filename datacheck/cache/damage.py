@@ -1,4 +1,9 @@
-"""Locate damage: the damaged files of a cache, their chunks, and the samples concerned."""
+"""Locate damage: the damaged files of a cache, their chunks, and the samples concerned.
+
+`changed_files` finds files whose bytes do not match the manifest. `DamageLocator` narrows each of
+them down to chunks by their digests, and names field, shard and samples; `RowToSample` maps rows of
+an array to samples. The tables that this needs may be damaged too: the answer is then wider.
+"""
 
 from __future__ import annotations
 
@@ -57,31 +62,29 @@ class RowToSample:
         dim = self._dims.get(path)
         if dim is None:
             return first, stop
-        start, length = (
-            self._read(layout.rows_path(dim, column)) for column in ("start", "length")
-        )
-        overlapping = np.flatnonzero((length > 0) & (start < stop) & (start + length > first))
-        return (int(overlapping[0]), int(overlapping[-1]) + 1) if overlapping.size else (0, 0)
+        starts = self._read(layout.rows_path(dim, "start"))
+        lengths = self._read(layout.rows_path(dim, "length"))
+        overlapping = np.flatnonzero((lengths > 0) & (starts < stop) & (starts + lengths > first))
+        if not overlapping.size:
+            return 0, 0
+        return int(overlapping[0]), int(overlapping[-1]) + 1
 
     def describe(self, low: int, high: int) -> str:
         """Return the numbers and keys of the samples [low, high), in words."""
         if high <= low:
             msg = "no samples"
             raise LookupError(msg)
-        ends = [self._key(low), self._key(high - 1)]
-        return f"{describe_range(low, high)}, {ends[0]}" + (
-            f" to {ends[1]}" if high - low > 1 else ""
-        )
+        keys = self._key(low)
+        if high - low > 1:
+            keys += f" to {self._key(high - 1)}"
+        return f"{describe_range(low, high)}, {keys}"
 
     def _key(self, index: int) -> str:
-        tables = [
-            self._read(layout.rows_path(layout.KEY_DIM, column)) for column in ("start", "length")
-        ]
-        start, length = (int(table[index]) for table in tables)
+        start = int(self._read(layout.rows_path(layout.KEY_DIM, "start"))[index])
+        length = int(self._read(layout.rows_path(layout.KEY_DIM, "length"))[index])
         values = self._read(layout.sample_path("key"))
-        text = (
-            values[start : start + min(length, MOST_KEY_BYTES)].tobytes().decode("utf-8", "replace")
-        )
+        shown = values[start : start + min(length, MOST_KEY_BYTES)]
+        text = shown.tobytes().decode("utf-8", "replace")
         return text if length <= MOST_KEY_BYTES else f"{text}..."
 
 
@@ -91,15 +94,19 @@ def describe_range(low: int, high: int) -> str:
 
 
 def describe_samples(
-    arrays: Mapping[str, StoredArray], fields: Mapping[str, ArraySpec], path: str, a: int, b: int
+    arrays: Mapping[str, StoredArray],
+    fields: Mapping[str, ArraySpec],
+    path: str,
+    first: int,
+    stop: int,
 ) -> str:
-    """Return a description of the samples of rows [a, b) of an array, for a message.
+    """Return a description of the samples of rows [first, stop) of an array, for a message.
 
     The tables are read without checks, because the cache is damaged.
     """
-    owners = RowToSample(arrays.__getitem__, fields)
+    row_to_sample = RowToSample(arrays.__getitem__, fields)
     try:
-        return owners.describe(*owners.of(path, a, b))
+        return row_to_sample.describe(*row_to_sample.of(path, first, stop))
     # The tables that map rows to samples are damaged, too.
     except (DatacheckError, OSError, ValueError, LookupError):
         return "samples unknown"
@@ -129,15 +136,12 @@ def changed_files(store: Store, manifest: Manifest, names: Iterable[str]) -> dic
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
     digests = list(concurrent_map(lambda name: _digest(store, name), order, usable_cpus()))
-    pairs = [
-        (name, manifest.files[name][1], digest) for name, digest in zip(order, digests, strict=True)
-    ]
-    changed = {
-        name: f"expected xxh3_128 {expected}, found {digest}"
-        for name, expected, digest in pairs
-        if digest != expected
-    }
-    return {name: changed[name] for name in sorted(changed)}
+    changed: dict[str, str] = {}
+    for name, digest in zip(order, digests, strict=True):
+        _, expected = manifest.files[name]
+        if digest != expected:
+            changed[name] = f"expected xxh3_128 {expected}, found {digest}"
+    return dict(sorted(changed.items()))
 
 
 def _digest(store: Store, name: str) -> str:
@@ -177,11 +181,13 @@ class DamageLocator:
     """
 
     def __init__(self, store: Store, manifest: Manifest, damaged: Collection[str]) -> None:
-        self._store, self._manifest, self._damaged = store, manifest, frozenset(damaged)
+        self._store = store
+        self._manifest = manifest
+        self._damaged = frozenset(damaged)
         self._place = CacheFiles(store, manifest.files, mapped=False, verify="manifest")
         self._array = lru_cache(None)(self._open_array)
         self._field_names = lru_cache(None)(self._fields_of)
-        self._owners = RowToSample(self._table, self._fields)
+        self._row_to_sample = RowToSample(self._table, self._fields)
 
     def problems(self, file: str, what: str, *, inside: bool) -> list[Problem]:
         """Return the problems of a file of the manifest.
@@ -194,7 +200,8 @@ class DamageLocator:
         path, g = layout.shard_of(file) or ("", 0)
         if inside and path:
             with suppress(*_READ_ERRORS):
-                if chunk_problems := list(self._chunks(file, path, g)):
+                chunk_problems = list(self._chunks(file, path, g))
+                if chunk_problems:
                     return chunk_problems
         if path.startswith(_FIELDS):
             return [self._problem(file, what, self._shard_samples(g), g)]
@@ -236,14 +243,14 @@ class DamageLocator:
     def _fields(self) -> dict[str, ArraySpec]:
         """The fields whose documents are intact."""
         fields: dict[str, ArraySpec] = {}
-        for path in (
-            n.removesuffix(_DOCUMENT_SUFFIX)
-            for n in self._manifest.files
-            if n.startswith(_FIELDS) and n.endswith(_DOCUMENT_SUFFIX)
-        ):
+        for name in self._manifest.files:
+            if not name.startswith(_FIELDS) or not name.endswith(_DOCUMENT_SUFFIX):
+                continue
+            path = name.removesuffix(_DOCUMENT_SUFFIX)
             with suppress(*_READ_ERRORS):
                 spec = parse_spec(path, self._document(path))
-                fields |= {} if spec is None else {layout.field_name(path): spec}
+                if spec is not None:
+                    fields[layout.field_name(path)] = spec
         return fields
 
     def _open_array(self, path: str) -> StoredArray:
@@ -313,7 +320,7 @@ class DamageLocator:
         else:
             description = describe_range(low, high)
             with suppress(*_READ_ERRORS):
-                description = self._owners.describe(low, high)
+                description = self._row_to_sample.describe(low, high)
         return Problem(file, what, self._field(file), shard, description, low, high)
 
     # --------------------------------------------------------------------------------------- chunks
@@ -324,35 +331,46 @@ class DamageLocator:
             array = self._array(path.removeprefix(_DIGESTS))
             raw = self._store.read(file, self._manifest.files[file][0])
             recorded = np.frombuffer(raw, dtype="<u8", count=array.chunks)
-            names = (f"{array.path}/{array.grid.shard_file(s)}" for s in range(array.grid.shards))
-            for s in (s for s, name in enumerate(names) if name not in self._damaged):
-                yield from self._runs(file, array, s, recorded, _DIGEST_WORD)
+            for shard in range(array.grid.shards):
+                name = f"{array.path}/{array.grid.shard_file(shard)}"
+                if name not in self._damaged:
+                    yield from self._runs(file, array, shard, recorded, _DIGEST_WORD)
         else:
             array = self._array(path)
             self._table(layout.digests_path(path))
             yield from self._runs(file, array, g, array.expected, _CHUNK_WORD)
 
     def _runs(
-        self, file: str, array: StoredArray, g: int, recorded: Array, kind: str
+        self, file: str, array: StoredArray, shard: int, recorded: Array, kind: str
     ) -> Iterator[Problem]:
-        share = array.grid.chunks_per_shard
-        used = array.used_chunks[g]
-        recorded = recorded[g * share : (g + 1) * share].astype(np.uint64)
+        """Yield each run of chunks of a shard whose bytes do not match the recorded digests.
+
+        If `kind` is "digest of chunk", the chunks are intact and the records are damaged.
+        """
+        per_shard = array.grid.chunks_per_shard
+        first_chunk = shard * per_shard
+        used = array.used_chunks[shard]
+        recorded = recorded[first_chunk : first_chunk + per_shard].astype(np.uint64)
         computed = np.zeros(len(recorded), np.uint64)
-        computed[:used] = [array.digest(g * share + j) for j in range(used)]
-        differing = np.flatnonzero(computed != recorded)
-        for a, b in consecutive_runs(differing):
-            sums = (computed, recorded) if kind == _DIGEST_WORD else (recorded, computed)
-            what = (
-                f"{kind} {a}: expected xxh3_64 {int(sums[0][a]):016x}, found {int(sums[1][a]):016x}"
+        computed[:used] = [array.digest(first_chunk + chunk) for chunk in range(used)]
+        expected, found = recorded, computed
+        if kind == _DIGEST_WORD:
+            expected, found = computed, recorded
+        for first, last in consecutive_runs(np.flatnonzero(computed != recorded)):
+            what = f"{kind}s {first} to {last}: other xxh3_64 than expected"
+            if first == last:
+                what = (
+                    f"{kind} {first}: expected xxh3_64 {int(expected[first]):016x}, found "
+                    f"{int(found[first]):016x}"
+                )
+            samples = self._samples_of_rows(
+                array,
+                (first_chunk + first) * array.grid.chunk,
+                (first_chunk + last + 1) * array.grid.chunk,
+                shard,
             )
-            if b > a:
-                what = f"{kind}s {a} to {b}: other xxh3_64 than expected"
-            rows = (g * share + a) * array.grid.chunk, (g * share + b + 1) * array.grid.chunk
             of_field = array.path.startswith(_FIELDS)
-            yield self._problem(
-                file, what, self._samples_of_rows(array, *rows, g), g if of_field else None
-            )
+            yield self._problem(file, what, samples, shard if of_field else None)
 
     def _samples_of_rows(
         self, array: StoredArray, first: int, stop: int, g: int
@@ -364,7 +382,9 @@ class DamageLocator:
         """
         low, high = self._shard_samples(g) if array.path.startswith(_FIELDS) else (0, self._samples)
         with suppress(*_READ_ERRORS):
-            samples = self._owners.of(array.path, first, min(array.grid.shape[0], stop))
-            if samples[1] > samples[0]:
-                return max(low, samples[0]), min(high, samples[1])
+            first_sample, stop_sample = self._row_to_sample.of(
+                array.path, first, min(array.grid.shape[0], stop)
+            )
+            if stop_sample > first_sample:
+                return max(low, first_sample), min(high, stop_sample)
         return low, high

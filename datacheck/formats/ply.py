@@ -32,25 +32,22 @@ from datacheck.runtime.beneath import AnyPath
 
 _HEADER_BYTES = 64 << 10
 _TYPES = {
-    **{
-        "char": "i1",
-        "uchar": "u1",
-        "short": "i2",
-        "ushort": "u2",
-        "int": "i4",
-        "uint": "u4",
-        "float": "f4",
-    },
-    **{
-        "int8": "i1",
-        "uint8": "u1",
-        "int16": "i2",
-        "uint16": "u2",
-        "int32": "i4",
-        "uint32": "u4",
-        "float32": "f4",
-    },
-    **{"double": "f8", "float64": "f8"},
+    "char": "i1",
+    "int8": "i1",
+    "uchar": "u1",
+    "uint8": "u1",
+    "short": "i2",
+    "int16": "i2",
+    "ushort": "u2",
+    "uint16": "u2",
+    "int": "i4",
+    "int32": "i4",
+    "uint": "u4",
+    "uint32": "u4",
+    "float": "f4",
+    "float32": "f4",
+    "double": "f8",
+    "float64": "f8",
 }
 _END = {  # by the line end of the first line
     b"\n": re.compile(rb"\nend_header[ \t\r]*(?:\n|\Z)"),
@@ -95,16 +92,18 @@ Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list
 
 def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     """Return (byte order, elements, where the body starts)."""
-    magic_match = _FIRST.match(data)
-    end_match = magic_match and _END[magic_match[1][-1:]].search(data, 0, _HEADER_BYTES)
-    if not data.startswith(b"ply") or not end_match:
-        msg = (
-            "not a PLY file"
-            if not data.startswith(b"ply")
-            else f"no end_header in the first {_HEADER_BYTES:,} bytes"
-        )
+    if not data.startswith(b"ply"):
+        msg = "not a PLY file"
         raise FormatError(msg)
-    texts = [line.decode("latin1") for line in text_lines(data[: end_match.start() + 1])[1:]]
+    first_line = _FIRST.match(data)
+    end = None
+    if first_line is not None:
+        line_end = first_line[1][-1:]
+        end = _END[line_end].search(data, 0, _HEADER_BYTES)
+    if end is None:
+        msg = f"no end_header in the first {_HEADER_BYTES:,} bytes"
+        raise FormatError(msg)
+    texts = [line.decode("latin1") for line in text_lines(data[: end.start() + 1])[1:]]
     lines = [line for line in texts if line.split()]
     formats = [line.split()[1:2] for line in lines if line.split()[0] == "format"]
     order = _ORDERS.get("".join(formats[0])) if formats else None
@@ -121,7 +120,7 @@ def _header(data: bytes) -> tuple[str, list[_PlyElement], int]:
     if len({element.name for element in elements}) < len(elements):
         msg = "the PLY header declares two elements of one name"
         raise FormatError(msg)
-    return order, elements, end_match.end()
+    return order, elements, end.end()
 
 
 _WORDS = {"element": 3, "property": 3, "format": 3}  # words of a line; a list property has two more
@@ -186,19 +185,25 @@ def _length(data: bytes, p: _Property, offset: int) -> tuple[int, int]:
 
 
 def _first_row(data: bytes, element: _PlyElement, start: int) -> tuple[list[int], np.dtype[Any]]:
+    """Return the length of each property in the row at `start`, and the type of rows like it.
+
+    A list of the property i is the field "v{i}" of the type, its length the field "n{i}".
+    """
     lengths = []
-    spec = list[Any]()
+    fields: list[Any] = []
     offset = start
     for i, p in enumerate(element.properties):
-        length, offset = (
-            _length(data, p, offset) if element.count else (0 if p.counts else 1, offset)
-        )
-        if p.counts is not None:
-            spec.append((f"n{i}", p.counts))
-        spec.append((f"v{i}", p.dtype, (length,) if p.counts is not None else ()))
+        if element.count:
+            length, offset = _length(data, p, offset)
+        else:
+            length = 1 if p.counts is None else 0
+        if p.counts is None:
+            fields.append((f"v{i}", p.dtype))
+        else:
+            fields += [(f"n{i}", p.counts), (f"v{i}", p.dtype, (length,))]
         lengths.append(length)
         offset += length * p.dtype.itemsize
-    return lengths, np.dtype(spec)
+    return lengths, np.dtype(fields)
 
 
 def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Columns | None, int]:
@@ -212,11 +217,9 @@ def _rows_of_one_size(data: bytes, element: _PlyElement, start: int) -> tuple[Co
         return None, 0
     if row.itemsize * element.count > len(data) - start:
         return None, 0
-    rows = (
-        np.frombuffer(data, row, element.count, start)
-        if element.count and row.itemsize
-        else np.empty(0, row)
-    )
+    rows = np.empty(0, row)
+    if element.count and row.itemsize:
+        rows = np.frombuffer(data, row, element.count, start)
     columns: Columns = {}
     for i, p in enumerate(element.properties):
         if p.counts is None:
@@ -240,18 +243,20 @@ def _rows_one_by_one(data: bytes, element: _PlyElement, start: int) -> tuple[Col
             column.append(uniform[f"v{i}"].reshape(-1))
             if p.counts is not None:
                 lengths[i].append(uniform[f"n{i}"].astype(np.int64))
-        offset, remaining = offset + len(uniform) * row_bytes, remaining - len(uniform)
+        offset += len(uniform) * row_bytes
+        remaining -= len(uniform)
         batch_size = 2 * batch_size if len(uniform) == batch_size else _RUN
         if len(uniform) < _RUN:  # triangles and quads alternate
-            offset = _single_rows(data, element, offset, min(remaining, _ROWS), values, lengths)
-            remaining -= min(remaining, _ROWS)
+            count = min(remaining, _ROWS)
+            offset = _single_rows(data, element, offset, count, values, lengths)
+            remaining -= count
     columns: Columns = {}
     for p, column, counts in zip(element.properties, values, lengths, strict=True):
-        flat = np.concatenate(column) if column else np.empty(0, p.dtype)
-        columns[p.name] = (
-            flat,
-            None if p.counts is None else np.concatenate(counts or [np.zeros(0, np.int64)]),
-        )
+        flat = np.concatenate([np.empty(0, p.dtype), *column])
+        if p.counts is None:
+            columns[p.name] = flat, None
+        else:
+            columns[p.name] = flat, np.concatenate([np.zeros(0, np.int64), *counts])
     return columns, offset
 
 
@@ -287,14 +292,15 @@ def _uniform_rows(data: bytes, element: _PlyElement, offset: int, most: int) -> 
     for i, p in enumerate(element.properties):
         if p.counts is not None:
             same &= rows[f"n{i}"] == lengths[i]
-    return rows[: len(rows) if same.all() else int(same.argmin())], int(row.itemsize)
+    count = len(rows) if same.all() else int(same.argmin())
+    return rows[:count], int(row.itemsize)
 
 
 def _joined_column(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
     flat = np.concatenate(column) if column else np.empty(0, p.dtype)
-    return flat, None if p.counts is None else np.array(
-        [len(part) for part in column], dtype=np.int64
-    )
+    if p.counts is None:
+        return flat, None
+    return flat, np.array([len(part) for part in column], dtype=np.int64)
 
 
 # Text bodies
@@ -309,12 +315,13 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
         )
         raise FormatError(msg)
     if element.table:
-        rows = tokens[start : start + element.count * width].reshape(element.count, width)
-        columns: Columns = {
+        stop = start + element.count * width
+        rows = tokens[start:stop].reshape(element.count, width)
+        table: Columns = {
             p.name: (declared(rows[:, i], p.dtype, f"property {p.name}"), None)
             for i, p in enumerate(element.properties)
         }
-        return columns, start + element.count * width
+        return table, stop
     pieces: list[list[Array]] = [[] for _ in element.properties]
     position = start
     for _ in range(element.count):
@@ -328,14 +335,11 @@ def _ascii(tokens: Array, element: _PlyElement, start: int) -> tuple[Columns, in
         if position > len(tokens):
             msg = f"the rows of {element.name} end in the middle"
             raise FormatError(msg)
-    joined = {
-        p.name: _joined_column(p, column)
-        for p, column in zip(element.properties, pieces, strict=True)
-    }
-    return {
-        p.name: (declared(joined[p.name][0], p.dtype, f"property {p.name}"), joined[p.name][1])
-        for p in element.properties
-    }, position
+    columns: Columns = {}
+    for p, column in zip(element.properties, pieces, strict=True):
+        flat, lengths = _joined_column(p, column)
+        columns[p.name] = declared(flat, p.dtype, f"property {p.name}"), lengths
+    return columns, position
 
 
 def _entries(count: float, p: _Property) -> int:
