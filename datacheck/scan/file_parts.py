@@ -125,7 +125,7 @@ class FileCutter:
             yield _merged(item.path, item.split, file)
 
     def _cut_rows(self, item: Item, samples: int, step: int) -> int:
-        """Cut a file of `samples` rows behind its first `step`; return the number of parts."""
+        """Cut the rows of a file after its first part; return the number of these parts."""
         starts = range(step, samples, step) if step else ()
         parts = [replace(item, rows=(start, min(start + step, samples))) for start in starts]
         packed = self._source.is_packed(item)

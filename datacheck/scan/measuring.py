@@ -121,13 +121,13 @@ class _Counts:
     """How far the measuring is.
 
     Args:
-        told: called with each tick, or None.
+        report: called with each tick, or None.
         todo_files, todo_bytes: how much there is to read.
         kept: how many items need not be read.
         files, nbytes, samples: how much has been read.
     """
 
-    told: Progress | None
+    report: Progress | None
     todo_files: int
     todo_bytes: int
     kept: int
@@ -136,7 +136,7 @@ class _Counts:
     samples: int = 0
 
     def tell(self, note: str = "") -> None:
-        if self.told is not None:
+        if self.report is not None:
             tick = Tick(
                 self.files,
                 self.todo_files,
@@ -146,7 +146,7 @@ class _Counts:
                 self.kept,
                 note=note,
             )
-            self.told(tick)
+            self.report(tick)
 
     def add(self, items: Sequence[Item], complete_files: int) -> None:
         """Count the items of a finished task, and the files that have come to their end with it."""

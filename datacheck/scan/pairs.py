@@ -107,7 +107,7 @@ class Rereader:
     ) -> None:
         self._job = job
         self._planned = planned
-        self._told = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
+        self._report = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
 
     @cached_property
     def _items(self) -> dict[Slot, Item]:
@@ -135,7 +135,7 @@ class Rereader:
             "scheduler": job.scheduler,
             "limits": job.limits,
             "sandbox": job.sandbox,
-            "told": self._told,
+            "told": self._report,
         }
         outcomes = ordered_map(_COMPARE, tasks, workers=workers, **options)
         with closing(outcomes):  # type: ignore[type-var]

@@ -51,18 +51,18 @@ _SPLITS = 200
 _BOUND_DEPTH = 6
 
 
-def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
+def truncated(document: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
     """Return a result of less than 1 MB.
 
     Args:
-        said: ``datacheck.result/1``; findings come worst first, and the last are left out first.
+        document: ``datacheck.result/1``; findings come worst first, and the last are left out first.
         size: returns the bytes of a value in the file.
 
     Notes:
         ``left_out`` counts the findings, sentences, crashes and splits that are not in the file, if
         any. Findings that a baseline suppresses come after all others.
     """
-    full = dict(said)
+    full = dict(document)
     dataset = dict(full["dataset"])
     splits = full["dataset"]["splits"]
     dataset["splits"] = {_cut(name, _SHORT): splits[name] for name in list(splits)[:_SPLITS]}
@@ -79,10 +79,10 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
     full["run"] = {
         name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()
     }
-    suppressed = said.get("suppressed", [])
+    suppressed = document.get("suppressed", [])
     full |= {"suppressed": []} if suppressed else {}
     room = MOST_BYTES - size(full)
-    for number, finding in enumerate([*said["findings"], *suppressed]):
+    for number, finding in enumerate([*document["findings"], *suppressed]):
         short = _truncated_value(finding, _TEXT) | {
             "examples": [_cut(key, _NAME) for key in finding["examples"]]
         }
@@ -91,14 +91,14 @@ def truncated(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, 
         room -= size({"findings": [short]})
         if room < 0:
             break
-        full["findings" if number < len(said["findings"]) else "suppressed"].append(short)
+        full["findings" if number < len(document["findings"]) else "suppressed"].append(short)
     left_out = {
         name: len(before) - len(after)
         for name, before, after in (
-            ("findings", said["findings"], full["findings"]),
+            ("findings", document["findings"], full["findings"]),
             ("suppressed", suppressed, full.get("suppressed", [])),
-            ("unchecked", said["unchecked"], unchecked),
-            ("crashes", said["crashes"], crashes),
+            ("unchecked", document["unchecked"], unchecked),
+            ("crashes", document["crashes"], crashes),
             ("splits", splits, dataset["splits"]),
         )
         if len(after) < len(before)

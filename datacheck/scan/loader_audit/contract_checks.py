@@ -56,7 +56,7 @@ def check_contract(
         audit: the loader.
         limits: of time and memory, per sample.
         files: the scan of the files that it reads, None where they were not scanned.
-        progress: told before each pass.
+        progress: reports each pass.
     """
     probed = _probed_indices(first_pass)
     unchecked = list(_samples_read_once(first_pass))

@@ -33,7 +33,7 @@ class PassSettings:
     """One pass: the settings of its process, and how it reads the dataset.
 
     Args:
-        how: the settings of the process.
+        process: the settings of its process.
         backwards: the last index first.
         reseed: before each index the global random numbers are seeded with this and the index;
             None: never.
@@ -42,7 +42,7 @@ class PassSettings:
         start: their start method.
     """
 
-    how: ProcessSettings = field(default_factory=ProcessSettings)
+    process: ProcessSettings = field(default_factory=ProcessSettings)
     backwards: bool = False
     reseed: int | None = 0
     twice: bool = False
@@ -50,7 +50,7 @@ class PassSettings:
     start: str = "fork"
 
 
-SECOND = PassSettings(
+_EVERYTHING_CHANGED = PassSettings(
     ProcessSettings(seed=1, listing="reversed", hash_seed=1),
     backwards=True,
     reseed=None,
@@ -62,9 +62,9 @@ _FACTOR_PASSES: dict[str, PassSettings] = {
     "order": replace(_BASE_PASS, backwards=True),
     "again": replace(_BASE_PASS, twice=True),
     "seed": replace(_BASE_PASS, reseed=1),
-    "build": replace(_BASE_PASS, how=ProcessSettings(seed=1)),
-    "directory": replace(_BASE_PASS, how=ProcessSettings(listing="reversed")),
-    "hash": replace(_BASE_PASS, how=ProcessSettings(hash_seed=1)),
+    "build": replace(_BASE_PASS, process=ProcessSettings(seed=1)),
+    "directory": replace(_BASE_PASS, process=ProcessSettings(listing="reversed")),
+    "hash": replace(_BASE_PASS, process=ProcessSettings(hash_seed=1)),
     "fork": replace(_BASE_PASS, workers=_WORKERS),
     "spawn": replace(_BASE_PASS, workers=_WORKERS, start="spawn"),
 }
@@ -108,13 +108,13 @@ class DeterminismPasses:
             tell,
         )
 
-    def notes(self, asked: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
+    def notes(self, probed: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
         """Return a note for every cause of differences between passes.
 
         [] where a second pass gives the same bytes.
 
         Args:
-            asked: (index, digests) of indices that were read several times in one process.
+            probed: (index, digests) of indices that were read several times in one process.
 
         Notes:
             `about` of a note has kind, fields, samples (how many differ by this cause), compared,
@@ -124,13 +124,13 @@ class DeterminismPasses:
         items = sorted(self._first.digests)
         if not items:
             return []
-        answers = self._run_pass(SECOND, items)
+        answers = self._run_pass(_EVERYTHING_CHANGED, items)
         if isinstance(answers, Death):
             # Without process ids, which differ in every run.
             words = re.sub(r" ?\(pid\S*[^)]*\)", "", answers.how.strip().splitlines()[-1])
             return [self._note("died", set(), 0, {"error": words})]
         changed = _differing(self._first.digests, _digests(answers))
-        for index, digests in asked:
+        for index, digests in probed:
             changed |= _differing(self._first.digests, {index: digests})
         if not changed:
             return []
@@ -166,7 +166,7 @@ class DeterminismPasses:
         self, settings: PassSettings, items: Sequence[int], keep: Sequence[int] = ()
     ) -> list[Answer] | Death:
         self._tell()
-        loader = Loader(self._factory, self._whole, self._limits, settings.how)
+        loader = Loader(self._factory, self._whole, self._limits, settings.process)
         task = {
             "items": list(items[::-1] if settings.backwards else items),
             "keep": list(keep),

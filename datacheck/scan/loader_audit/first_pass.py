@@ -29,19 +29,19 @@ class AuditProgress:
     """How far an audit is.
 
     Args:
-        told: called with each tick, or None.
+        report: called with each tick, or None.
         samples: how many have been read.
         doing: what is done now, in words.
     """
 
-    told: Progress | None
+    report: Progress | None
     samples: int = 0
     doing: str = "reading"
 
     def tell(self, length: int) -> None:
         """Report how many of `length` samples have been read."""
-        if self.told is not None:
-            self.told(Tick(self.samples, length, 0, 0, self.samples, 0, self.doing))
+        if self.report is not None:
+            self.report(Tick(self.samples, length, 0, 0, self.samples, 0, self.doing))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def read_loader(
         audit: the loader.
         limits: of time and memory, per sample.
         measures: the measurements that the rules need.
-        progress: told every few samples.
+        progress: advances every few samples.
 
     Raises:
         UsageError: the loader cannot be built.

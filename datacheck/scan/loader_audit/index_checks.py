@@ -1,4 +1,4 @@
-"""Does the index that is asked for decide which sample is served?"""
+"""Check that the requested index decides which sample is served."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, di
     if not items:
         return []
     answer, death = loader.run("probe", {"items": list(items), "rounds": _ROUNDS})
-    return [] if death is not None else [(index, digests) for index, digests in answer["asked"]]
+    return [] if death is not None else [(index, digests) for index, digests in answer["probed"]]
 
 
 def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:

@@ -60,13 +60,13 @@ class OpenedDataset:
         dataset, length: the factory's dataset and its length.
         detours: redirects of the dataset, or of one inside it, while a sample is made; the
             outermost last.
-        asked: (object, index) of the calls in progress.
+        running: (object, index) of the calls in progress.
     """
 
     dataset: Any
     length: int
     detours: list[Redirect] = field(default_factory=list)
-    asked: list[tuple[int, Any]] = field(default_factory=list)
+    running: list[tuple[int, Any]] = field(default_factory=list)
 
 
 _OPENED: dict[str, OpenedDataset] = {}
@@ -196,13 +196,13 @@ def _watched_getitem(
         if object_id not in own_ids:
             return original(self, index)
         outer_indices = [
-            outer_index for owner_id, outer_index in opened.asked if owner_id == object_id
+            outer_index for owner_id, outer_index in opened.running if owner_id == object_id
         ]
-        opened.asked.append((object_id, index))
+        opened.running.append((object_id, index))
         try:
             sample = original(self, index)
         finally:
-            opened.asked.pop()
+            opened.running.pop()
         if (
             outer_indices
             and len(opened.detours) < _DETOURS
@@ -531,7 +531,7 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
     """Read each index of `items` several times, others in between, without seeding anything.
 
     Returns:
-        asked: [index, digests] of every result; reads of one index are never consecutive.
+        probed: [index, digests] of every result; reads of one index are never consecutive.
     """
     opened = opened_dataset(task)
     items: list[int] = task["items"]
@@ -542,7 +542,7 @@ def probe(task: Task, beat: Beat) -> dict[str, Any]:
             result = _read_index(opened, index, task["whole"])
             if "digests" in result:
                 results.append([index, result["digests"]])
-    return {"asked": results}
+    return {"probed": results}
 
 
 def read_past_end(task: Task, beat: Beat) -> dict[str, Any]:

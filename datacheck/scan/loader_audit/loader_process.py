@@ -69,23 +69,27 @@ class Loader(Child):
         factory: ``module:function``.
         whole: fields that stay one JSON value where they are dicts or lists.
         limits: of time and memory, per sample.
-        how: the settings of the process.
+        settings: of the process.
     """
 
     def __init__(
-        self, factory: str, whole: Sequence[str], limits: Limits, how: ProcessSettings | None = None
+        self,
+        factory: str,
+        whole: Sequence[str],
+        limits: Limits,
+        settings: ProcessSettings | None = None,
     ) -> None:
-        how = how or ProcessSettings()
-        environment = {"PYTHONHASHSEED": str(how.hash_seed)}
+        settings = settings or ProcessSettings()
+        environment = {"PYTHONHASHSEED": str(settings.hash_seed)}
         super().__init__(
             limits, ChildSpec("the loader", environment, limited=False, beside=True, doubted=False)
         )
-        self._said = {
+        self._build_task = {
             "factory": factory,
             "whole": list(whole),
             "memory_b": limits.memory_b,
-            "seed": how.seed,
-            "listing": how.listing,
+            "seed": settings.seed,
+            "listing": settings.listing,
         }
         self.length = 0
         self.torch = False
@@ -100,7 +104,7 @@ class Loader(Child):
         """
         if not self.running:
             self.build()
-        return super().run(f"{_CHILD}:{function}", self._said | task, patience)
+        return super().run(f"{_CHILD}:{function}", self._build_task | task, patience)
 
     def build(self) -> None:
         """Build the dataset in a new process.
@@ -109,10 +113,10 @@ class Loader(Child):
             UsageError: there is no such factory, it raises or dies, or it does not return a
                 map-style dataset.
         """
-        answer, death = super().run(f"{_CHILD}:open_dataset", self._said, _BUILD_S)
+        answer, death = super().run(f"{_CHILD}:open_dataset", self._build_task, _BUILD_S)
         if death is not None:
             words = death.how.strip().splitlines()[-1]
-            msg = f"--loader {self._said['factory']}: its dataset cannot be built: {words}"
+            msg = f"--loader {self._build_task['factory']}: its dataset cannot be built: {words}"
             raise UsageError(msg)
         self.length, self.torch = answer["length"], answer["torch"]
 
