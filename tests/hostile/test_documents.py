@@ -571,7 +571,7 @@ def test_a_run_extends_no_file(place, base, capsys):
     Path("other.yaml").write_text(SCHEMA)
     (folder / "schema.yaml").write_text(f"{SCHEMA}extends: {base}\n")
     assert run(["rescore", "run"]) == 2
-    assert "no other file is read for the schema of a run" in capsys.readouterr().err
+    assert "the schema of a run may extend built-in schemas only" in capsys.readouterr().err
     (folder / "schema.yaml").write_text(f"{SCHEMA}extends: files\n")
     with contextlib.suppress(UsageError):
         rescore(Rescore(folder))
