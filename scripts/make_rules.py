@@ -8,14 +8,16 @@ from datacheck.rules import catalogue
 FOLDER = Path(__file__).parents[1] / "docs" / "rules"
 HEAD = """# Rules
 
-Written by `python scripts/make_rules.py` from the rules themselves; `datacheck explain DC201` prints a page,
-`datacheck explain DC201 --lang zh` the [Chinese one](../../datacheck/rules/zh), `datacheck rules` the table. A schema
-sets severity, `allow`, `ignore` and the options of a rule under `rules:`, see
-[schemas/README.md](../../schemas/README.md#rules). `result.json` names all options in force.
+`python scripts/make_rules.py` writes these pages from the code of the rules.
 
-The examples are tests: each *Bad* one raises its own rule and no other, each *Good* one raises nothing. Their samples
-are written in a small language of their own: `{box: [50, 3], size: 1.5}` is a cloud of 50 points that is 1.5 across,
-`n: 8` repeats a sample.
+- `datacheck explain DC201` prints a page, `datacheck explain DC201 --lang zh` the \
+[Chinese page](../../datacheck/rules/zh), `datacheck rules` the table.
+- A schema sets the severity, `allow`, `ignore` and the options of a rule under `rules:`, see \
+[schemas/README.md](../../schemas/README.md#rules). `result.json` lists all options of the run.
+- The examples are tests: a *Bad* example raises its own rule and no other, a *Good* example \
+raises nothing.
+- The examples describe samples in a short notation: `{box: [50, 3], size: 1.5}` is a cloud of \
+50 points with a size of 1.5, `n: 8` repeats a sample.
 
 | code | name | severity | per | what is wrong |
 | --- | --- | --- | --- | --- |

@@ -369,17 +369,15 @@ def page(
         f"--disk {disk} --served "
         f"{said.served} --write` on {datetime.now(UTC):%Y-%m-%d} ({machine}).",
         "",
-        "Recall: share of the broken samples that the rule names (of faults of a dataset: share of "
-        "the runs in which "
-        "the rule fails), with its 95 % interval (Wilson). *Documented* sizes are promised: 0.99 "
-        "or more. *Cause*: "
-        "share of the runs in which the right cause is named, alone or among causes that fit "
-        "equally well. "
-        "*Untouched*: samples that were not broken and are named. *Others*: runs in which another "
-        "rule raises an error "
-        "or warning that does not follow from the fault. *Clean*: seeds whose data without the "
-        "fault raise an error or "
-        "a warning of any rule.",
+        "- *Recall*: the share of the broken samples that the rule names (for faults of a dataset: "
+        "the share of the runs in which the rule fails), with its 95 % interval (Wilson).",
+        "- *Documented*: `yes` promises a recall of 0.99 or more for faults of this size.",
+        "- *Cause*: the share of the runs that name the right cause, alone or among causes that "
+        "fit equally well.",
+        "- *Untouched*: samples without a fault that the rule names.",
+        "- *Others*: runs in which another rule raises an error or warning that does not follow "
+        "from the fault.",
+        "- *Clean*: seeds whose data raise an error or a warning of any rule without the fault.",
         "",
         f"## Trials in memory, {seeds} seeds each",
         "",
@@ -413,7 +411,7 @@ def page(
         "",
         "## Not good enough",
         "",
-        *([f"- {line}" for line in bad] or ["nothing"]),
+        *([f"- {line}" for line in bad] or ["None."]),
         "",
     ]
     if missing:
