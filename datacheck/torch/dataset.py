@@ -1,7 +1,7 @@
 """CachedDataset: a finished cache as a map-style dataset that never serves a broken sample.
 
 For a list of indices, `CachedDataset` finds the items to serve (substitutes in place of invalid
-ones, see `resampling`), gathers them as one batch (see `gather`), and calls the transform with each.
+ones, see `resampling`), gathers them as one batch (see `gatherer`), and calls the transform with each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from datacheck.cache.windows import WindowIndex
 from datacheck.errors import UsageError, escape_controls
 from datacheck.runtime.hashing import digest_bytes, digest_value
 from datacheck.torch.collate import Batch, Row, collate_rows
-from datacheck.torch.gather import Gatherer
+from datacheck.torch.gatherer import Gatherer
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
 from datacheck.torch.prefetch import Buffers, Memory
 from datacheck.torch.resampling import Attempts, Budget, Items, Policy, budget_of, takes_random

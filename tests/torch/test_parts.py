@@ -58,7 +58,7 @@ def used(monkeypatch):
 
         real(told, count, size, parallel=parallel)
 
-    monkeypatch.setattr("datacheck.torch.gather.parallel_copy", in_parts)
+    monkeypatch.setattr("datacheck.torch.gatherer.parallel_copy", in_parts)
     return said
 
 
