@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 _OPEN_FILES = 127  # open files of an array that is not mapped, in addition to its folder
 _CONCURRENT_READS = 16  # concurrent requests for indices
 _RATIO = 1 << 15  # best ratio of zstd: 4 bytes for a block of 128 KiB of equal bytes
-_CHECKED = 1 << 23  # bytes copied before they are digested, still in the CPU cache
+_COPY_BYTES = 1 << 23  # bytes copied before they are digested, still in the CPU cache
 # Arrays fetched by chunks from an object store; all others are small.
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))
 
@@ -338,7 +338,7 @@ class StoredArray:
         numbers: list[Array] = []
         digests: list[Array] = []
         self._prefetch(chunks)
-        step = max(1, _CHECKED // max(1, self._row_bytes))
+        step = max(1, _COPY_BYTES // max(1, self._row_bytes))
         for start in range(0, len(indices), step):
             part = slice(start, start + step)
             copied = out[part]
@@ -401,7 +401,7 @@ class StoredArray:
         numbers: list[Array] = []
         digests: list[Array] = []
         next_chunk = 0  # all chunks before it are checked: spans may share one
-        part_rows = max(1, _CHECKED // max(1, chunk_bytes)) * chunk
+        part_rows = max(1, _COPY_BYTES // max(1, chunk_bytes)) * chunk
         for start, stop, target in _cut_spans(spans, part_rows):
             rows.span(start, stop, out[target : target + stop - start])
             end_chunk = (stop - 1) // chunk + 1

@@ -21,15 +21,13 @@ from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import digest_file
 
 _GONE = {errno.ENOENT, errno.ESTALE}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 # A link, a folder, a pipe or a socket.
-_NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}
-_NO_PLAIN = "no plain file (a link, a folder, a pipe or a device)"
+_NOT_REGULAR = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}
+_NOT_REGULAR_TEXT = "no plain file (a link, a folder, a pipe or a device)"
 
 if TYPE_CHECKING:
     from datacheck.cache.shards import ShardCache
-
-
-_NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 class Store(Protocol):
@@ -159,7 +157,7 @@ class FolderStore:
             parent = path.rpartition("/")[0]
             real = parent in self._real or self._is_real(parent)
         except OSError as error:
-            if error.errno in _NO_SUCH_FILE:
+            if error.errno in _ABSENT:
                 return None
             raise self._refused(path, error) from error
         return status.st_size if real and stat.S_ISREG(status.st_mode) else -1
@@ -242,10 +240,12 @@ class FolderStore:
                             folders.append(f"{path}/")
                             continue
                         try:
-                            mode = entry.stat(follow_symlinks=False)
+                            status = entry.stat(follow_symlinks=False)
                         except OSError as error:
                             raise self._refused(path, error) from error
-                        listing.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
+                        listing.append(
+                            (path, status.st_size if stat.S_ISREG(status.st_mode) else -1)
+                        )
             except OSError as error:  # just removed, or no permission to list or enter it
                 raise self._refused(folder, error) from error
         yield from sorted(listing, key=lambda file: os.fsencode(file[0]))
@@ -276,8 +276,8 @@ class FolderStore:
     def _refused(self, path: str, error: OSError) -> DatacheckError:
         if error.errno in _GONE and not self.folder.exists():
             return evicted(self.folder)
-        if error.errno in _NO_FILE:
-            return corrupt(self.where, path, _NO_PLAIN)
+        if error.errno in _NOT_REGULAR:
+            return corrupt(self.where, path, _NOT_REGULAR_TEXT)
         if error.errno == errno.EFBIG:
             return corrupt(self.where, path, str(error.strerror))
         return StorageError(
@@ -304,12 +304,12 @@ class Descriptor:
                 beneath.open_plain(folder, path) if held is None else held.open_plain(path)
             )
         except OSError as error:
-            if error.errno in _NO_FILE:
-                raise corrupt(folder, path, _NO_PLAIN) from error
+            if error.errno in _NOT_REGULAR:
+                raise corrupt(folder, path, _NOT_REGULAR_TEXT) from error
             raise
         status = os.fstat(self.number)
         if not stat.S_ISREG(status.st_mode):
-            raise corrupt(folder, path, _NO_PLAIN)
+            raise corrupt(folder, path, _NOT_REGULAR_TEXT)
         try:
             # Some holes are fine, as a copy may keep zeros as holes; single reads have own limits.
             check_holes(self.number)

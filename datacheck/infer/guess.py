@@ -1,7 +1,7 @@
 """Guesses the declaration of each field from its name and its profile.
 
-`guess` joins what the other modules of this room tell: axes (`axes`), role (`roles`), unit and
-ranges (`ranges`), and the kinds of text (`texts`). A guess is made where the values leave little
+`guess` combines the guesses of the other modules of `infer`: axes (`axes`), role (`roles`), unit
+and ranges (`ranges`), and the kinds of text (`texts`). A guess is made where the values leave little
 doubt; a fault in few samples is left to the scan rather than declared as allowed.
 """
 
@@ -109,8 +109,8 @@ def _fixed_length(profile: FieldProfile) -> int | None:
 def _remark_on_lengths(profile: FieldProfile, axis: Axis | None) -> tuple[str, ...]:
     """Return in how many samples the length differs from the guessed one."""
     if axis is not None and axis.deviating:
-        share = f"{axis.deviating:,} of {profile.samples:,}"
-        return (f"another length than the others with {axis.name} in {share} samples",)
+        deviating_share = f"{axis.deviating:,} of {profile.samples:,} samples"
+        return (f"another length than the others with {axis.name} in {deviating_share}",)
     usual = fixed_row_length(profile) if axis is None else 0
     if usual:
         deviating = sum(length != usual for length in profile.lengths)
