@@ -394,6 +394,33 @@ def test_lists_that_name_one_file_again_and_again_are_not_told_without_end(tmp_p
     assert sum(reason.startswith("has 1 more lines that name") for reason in reasons) == 5
 
 
+def test_lists_that_name_the_same_files_cost_no_step_for_each_file(tmp_path, monkeypatch):
+    steps = []
+
+    class Paths(list):
+        def __iter__(self):
+            steps.append(len(self))
+            return super().__iter__()
+
+    made = work_of._Lists._index
+
+    def index(self, found):
+        full = made(self, found)
+        full.paths = {key: Paths(paths) for key, paths in full.paths.items()}
+        return full
+
+    monkeypatch.setattr(work_of, "_MOST_FAULTS", 10)
+    monkeypatch.setattr(work_of._Lists, "_index", index)
+    for number in range(20):
+        write(tmp_path, f"d{number:02}/a.npy")
+        write(tmp_path, f"s{number:02}.txt", text="a\n")
+    work = plan(tmp_path, schema({"files": "**/{id}.npy", "list": "{split}.txt"}))
+    assert {item.split for item in work.items} == {"s00"}
+    assert sum(note.reason.endswith("the first counts") for note in work.notes) == 10
+    assert sum("has 20 more lines" in note.reason for note in work.notes) == 18
+    assert sum(steps) == 20
+
+
 def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(work_of, "_MOST_LINES", 3)
     write(tmp_path, "npz/a.npy", "npz/b.npy")
