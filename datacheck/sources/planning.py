@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter, itemgetter
@@ -51,6 +51,7 @@ _NO_BYTES = "DC103"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
+_SHARD = re.compile(r"(.*)-([0-9]{1,9})-of-([0-9]{1,9})([^/]*)", re.DOTALL)
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
 # A zero-width joiner between two emoji joins them into one. A variation selector or a skin tone may
 # follow the first.
@@ -121,6 +122,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         *_junk_notes(listing),
         *_companion_notes(companions, items, listing),
         *_empty_file_notes(unclaimed, listing),
+        *_shard_notes(f.path for f in matched_files),
     ]
     notes += [
         Note(_UNREADABLE, path, NOT_LISTED + cause, missing=True) for path, cause in listing.refused
@@ -269,6 +271,30 @@ def _junk_notes(listing: Listing) -> Iterator[Note]:
             yield Note(_JUNK, path, "has a character that nobody sees")
         elif any(part != part.strip() for part in path.split("/")):
             yield Note(_JUNK, path, "begins or ends with a space")
+
+
+def _shard_notes(paths: Iterable[str]) -> Iterator[Note]:
+    """Yield a note for each set of shards of which some are absent by their names.
+
+    Notes:
+        A warning, because a user may want only a part of a large dataset.
+    """
+    shards: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        if "-of-" in path and (match := _SHARD.fullmatch(path)) is not None:
+            shards.setdefault(match.group(1, 3, 4), []).append(match[2])
+    for (start, total, end), words in sorted(shards.items()):
+        numbers, count = set(map(int, words)), int(total)
+        first = 1 if count in numbers else 0  # some writers count from 1
+        if min(numbers) < first or max(numbers) >= first + count or len(numbers) == count:
+            continue
+        absent = next(n for n in range(first, first + count) if n not in numbers)
+        name = f"{start}-{absent:0{len(words[0])}}-of-{total}{end}"
+        reason = (
+            f"{len(numbers):,} of {count:,} shards are here by their names; the first absent one is "
+            f"{shortened(name, PLACE)}"
+        )
+        yield Note(_LIST, f"{start}-{words[0]}-of-{total}{end}", reason)
 
 
 def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:

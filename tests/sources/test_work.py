@@ -959,3 +959,28 @@ def test_records_of_deep_paths_take_little_more_time_than_of_flat_ones(tmp_path)
         seconds.append(time.process_time() - began)
         assert sum(note.missing for note in work.notes) == 20_000
     assert seconds[1] < 9 * seconds[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "reasons"),
+    [
+        (["a-0-of-1", "b-0-of-2", "b-1-of-2"], []),
+        (["m-1-of-2", "m-2-of-2"], []),
+        (["t-00000-of-00002"], ["1 of 2 shards are here by their names; the first absent one is "]),
+        (["t-00002-of-00003"], ["1 of 3 shards are here by their names; the first absent one is "]),
+        (["one-of-2", "x-5-of-2", "cat-1-of-a"], []),
+        (["t-000000000-of-999999999"], ["1 of 999,999,999 shards are here by their names; "]),
+    ],
+)
+def test_shards_that_are_absent_by_the_names_of_others_are_noted(tmp_path, names, reasons):
+    write(tmp_path, *(f"d/{name}.npy" for name in names))
+    notes = plan(tmp_path, schema({"files": "**/*.npy"})).notes
+    assert len(notes) == len(reasons)
+    assert all(n.reason.startswith(r) for n, r in zip(notes, reasons, strict=True))
+    assert all(n.key == f"d/{names[0]}.npy" and not n.missing for n in notes)
+
+
+def test_the_first_absent_shard_is_named(tmp_path):
+    write(tmp_path, *(f"x.tfrecord-0000{n}-of-00004" for n in (0, 1, 3)))
+    (note,) = plan(tmp_path, schema({"files": "*.tfrecord-*"})).notes
+    assert note.reason.endswith("the first absent one is x.tfrecord-00002-of-00004")
