@@ -22,6 +22,17 @@ _PIXELS = 179_000_000  # Pillow's own limit, above which it raises an error
 # JPEG includes files of several pictures (MPO).
 _KINDS = ("PNG", "JPEG", "BMP", "PPM", "TIFF", "WEBP")
 _ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
+_MOST_SEGMENTS = 10_000
+_START_OF_SCAN = 0xDA
+_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})  # markers of a JPEG
+# Bits of a pixel as stored, by Pillow's name.
+_BITS = {
+    **dict.fromkeys(("1", "1;I", "1;R", "1;IR"), 1),
+    **dict.fromkeys(("L", "P", "R", "G", "B", "A"), 8),
+    **dict.fromkeys(("I;16", "I;16B"), 16),
+    "RGB": 24,
+    **dict.fromkeys(("RGBA", "RGBX", "CMYK", "F;32F", "F;32BF"), 32),
+}
 _HEAD = 4 << 10
 _TAIL = 64 << 10
 _COLOURS = {2: "RGB", 4: "gray with alpha", 6: "RGBA"}  # by the colour type in a PNG header
@@ -52,6 +63,7 @@ class _Image(Container):
         with wrap_errors("damaged image"):
             file = io.BytesIO(source) if isinstance(source, bytes) else source
             self._image = self._pillow.open(file, formats=_KINDS)
+            self._least_bytes = _least_bytes(self._image)
         width, height = self._image.size
         if width * height > _PIXELS:
             self._image.close()
@@ -80,21 +92,49 @@ class _Image(Container):
         return (height, width, *([channels] if channels > 1 else [])), _TYPES.get(mode, "|u1")
 
     def _check_end(self) -> None:
-        """Check that a JPEG or PNG file has its end mark: `peek` would not notice missing pixels.
+        """Check that the file holds all pixels: `peek` would not notice missing ones.
 
         Notes:
-            Some cameras append data of their own, so the mark may be anywhere in the last 64 KiB.
+            Some cameras append data of their own, so the end mark of a JPEG or PNG file may be
+            anywhere in the last 64 KiB, behind the header of a JPEG: a thumbnail in it has an end
+            mark of its own.
         """
+        size = self._size()
+        if self._least_bytes > size:
+            msg = f"truncated image: it has {size:,} bytes and needs {self._least_bytes:,}"
+            raise FormatError(msg)
         mark = _ENDS.get(self._image.format or "")
         if mark is None:
             return
-        if mark not in self._tail():
+        start = max(2, size - _TAIL)
+        tail = self._part(start, _TAIL)
+        if tail.endswith(mark):
+            return
+        scan_start = 2 if mark == _ENDS["PNG"] else self._scan_start()
+        if mark not in tail[max(0, scan_start - start) :]:
             msg = "truncated image: it has no end mark"
             raise FormatError(msg)
 
+    def _scan_start(self) -> int:
+        """Return where the first scan of a JPEG begins; 2 if its segments are damaged."""
+        place = 2
+        for _ in range(_MOST_SEGMENTS):
+            head = self._part(place, 4)
+            if len(head) < 4 or head[0] != 0xFF:
+                return 2
+            if head[1] == _START_OF_SCAN:
+                return place
+            if head[1] == 0xFF:  # fill bytes
+                place += 1
+            elif head[1] in _WITHOUT_LENGTH:
+                place += 2
+            else:
+                place += 2 + int.from_bytes(head[2:], "big")
+        return 2
+
     def _check_depth(self) -> None:
         """Refuse images that Pillow would convert: 16-bit colours, values of other ranges."""
-        head = self._head()
+        head = self._part(0, _HEAD)
         if self._image.format == "PNG" and head[24:25] == b"\x10" and head[25] in _COLOURS:
             msg = (
                 f"16-bit {_COLOURS[head[25]]}, of which Pillow keeps 8 bits. Write the image as "
@@ -114,21 +154,40 @@ class _Image(Container):
                 )
                 raise FormatError(msg)
 
-    def _head(self) -> bytes:
-        if isinstance(self._source, bytes):
-            return self._source[:_HEAD]
-        with self._source.open("rb") as file:
-            return file.read(_HEAD)
+    def _size(self) -> int:
+        return len(self._source) if isinstance(self._source, bytes) else self._source.stat().st_size
 
-    def _tail(self) -> bytes:
+    def _part(self, start: int, size: int) -> bytes:
         if isinstance(self._source, bytes):
-            return self._source[max(2, len(self._source) - _TAIL) :]
+            return self._source[start : start + size]
         with self._source.open("rb") as file:
-            file.seek(max(2, self._source.stat().st_size - _TAIL))
-            return file.read()
+            file.seek(start)
+            return file.read(size)
 
     def close(self) -> None:
         self._image.close()
+
+
+def _least_bytes(image: Any) -> int:
+    """Return the least size of a file that holds all pixels of an opened image, 0 if unknown.
+
+    The last row may be short: some writers omit its padding.
+    """
+    if image.format not in {"BMP", "PPM", "TIFF"}:
+        return 0
+    least = 0
+    for codec, (_, top, _, bottom), offset, args in image.tile:
+        if codec == "raw":
+            mode, stride = (args, 0) if isinstance(args, str) else args[:2]
+            row = stride or image.size[0] * _BITS.get(mode, 0) // 8
+            least = max(least, offset + row * max(bottom - top - 1, 0) + 1)
+    if image.format == "TIFF" and not least:
+        offsets, counts = (
+            image.tag_v2.get(strips) or image.tag_v2.get(tiles) or ()
+            for strips, tiles in ((273, 324), (279, 325))
+        )
+        least = max((sum(pair) for pair in zip(offsets, counts, strict=False)), default=0)
+    return int(least)
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from datacheck.errors import FormatError
@@ -9,6 +11,8 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, text_lines, triangles
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
+
+_NUMBERS = re.compile(rb"[-+.0-9eE\s]+")
 
 
 def _open(path: AnyPath, hint: Hint) -> Values:
@@ -21,6 +25,13 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     lines = [line for line in body.partition(b"OFF")[2].split(b"\n") if line.strip()]
     vertices, faces = _counts(lines)
     rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
+    surplus = [line for line in lines[1 + vertices + faces :] if _NUMBERS.fullmatch(line)]
+    if surplus:
+        msg = (
+            f"{len(surplus):,} lines of numbers follow the {vertices:,} vertices and {faces:,} faces "
+            f"that the header counts"
+        )
+        raise FormatError(msg)
     return Values({"points": _points(rows[:vertices]), "faces": _faces(rows[vertices:], vertices)})
 
 

@@ -395,7 +395,13 @@ def _open(path: AnyPath, hint: Hint) -> Values:
             _binary(data, element, position) if order else _ascii(body, element, position)
         )
         element_columns.append((element, columns))
-    # Text files with surplus rows are common, and other readers skip them too.
+    # Text files with some surplus rows are common, and other readers skip them too.
+    if not order and len(body) > 2 * position:
+        msg = (
+            f"{len(body) - position:,} numbers follow the {position:,} of the rows that the header "
+            f"declares"
+        )
+        raise FormatError(msg)
     if order and data[position:].strip():
         msg = f"{len(data) - position:,} bytes follow the last row that the header declares"
         raise FormatError(msg)

@@ -19,7 +19,15 @@ from datacheck.formats.limits import check_bytes, text
 
 BLOCK = 512
 _EXTENDED_BYTES = 1 << 20  # of a header that describes the next member
-_TAIL_BYTES = 1 << 20  # zeros after the end mark, up to the end of a record
+# Sizes of a record, up to whose end a writer adds zeros: a power of two of blocks (up to 1 MiB, for
+# tapes), the default of tar, 20 blocks, times a power of two, and 126 blocks, which its manual names.
+_RECORD_SIZES = [
+    *(BLOCK << shift for shift in range(12)),
+    *(20 * BLOCK << shift for shift in range(7)),
+    126 * BLOCK,
+]
+_DEFAULT_RECORD_BYTES = 20 * BLOCK
+_TAIL_BYTES = 1 << 20
 _FILES = frozenset({b"0", b"\0", b"7"})
 _FOLDER = b"5"
 _SPARSE = b"S"
@@ -129,16 +137,26 @@ def _member_count(count: int) -> str:
 
 
 def _check_end(file: BinaryIO, offset: int, total: int) -> None:
-    """Check that nothing follows the end mark.
+    """Check that nothing follows the end mark but the zeros up to the end of a record.
 
     Raises:
-        FormatError: something follows, such as a second archive, which no reader would see.
+        FormatError: something follows, such as a second archive, which no reader would see; or more
+            zeros, which stand where members were.
     """
     rest = read_bytes(file, offset, min(total - offset, _TAIL_BYTES))
     if any(rest) or len(rest) < total - offset:
         msg = (
             f"{total - offset - BLOCK:,} bytes follow the end mark at byte {offset:,}; archives cannot "
             f"simply be joined"
+        )
+        raise FormatError(msg)
+    # The end mark has two blocks, and some writers leave out records.
+    sizes = [size for size in _RECORD_SIZES if total % size == 0]
+    record = max(_DEFAULT_RECORD_BYTES, *sizes) if sizes else _DEFAULT_RECORD_BYTES
+    if len(rest) >= record + 2 * BLOCK:
+        msg = (
+            f"{len(rest):,} zeros stand at the end, from byte {offset:,} on; a record of this archive "
+            f"has {record:,} bytes at most: members are lost"
         )
         raise FormatError(msg)
 

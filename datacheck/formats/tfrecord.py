@@ -318,18 +318,23 @@ def _shaped(value: Array, sizes: tuple[int, ...], *, several: bool, known: bool)
 def _read_sidecar(
     path: AnyPath, name: str, read: Callable[[AnyPath, int, int], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the contents of a document in the folder of a file.
+    """Return the contents of a document in the folder of a file; {} if there is none.
 
-    Notes:
-        An unreadable document gives {}: as a file of the dataset it is checked separately.
+    Raises:
+        FormatError: `INFO` cannot be read: only it shows that a shard lost records. An unreadable
+            `_FEATURES` gives {}: numbers stay flat, which rules about shapes show.
     """
     sidecar = path.with_name(name)
     try:
         with wrap_errors(name):
             status = sidecar.stat() if sidecar.is_file() else None
         return {} if status is None else read(sidecar, status.st_size, status.st_mtime_ns)
-    except FormatError:
-        return {}
+    except FormatError as error:
+        if name != INFO:
+            return {}
+        reason = str(error).removeprefix(f"{name}: ")
+        msg = f"{name} in its folder cannot be read, so its number of records is unknown: {reason}"
+        raise FormatError(msg) from error
 
 
 def _document(path: AnyPath, size: int) -> Any:

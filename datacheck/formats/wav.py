@@ -3,11 +3,13 @@
 Own reader: PCM of 8, 16, 24 and 32 bits and IEEE floats of 32 and 64 bits, also as
 WAVE_FORMAT_EXTENSIBLE. The samples keep their type, except that 24 bits become int32 at its full
 scale (256 times the stored number), as in SciPy and soundfile. 8 bits are uint8 around 128, as
-stored. Chunks after the samples are ignored.
+stored. Chunks after the samples are ignored; other bytes there are refused, as they are samples
+that the size of the data chunk omits.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
@@ -94,6 +96,8 @@ def _parse(data: bytes, hint: Hint) -> Values:
 # From here on: sizes that programs write that do not know the length beforehand.
 _UNKNOWN = 0x7FFF0000
 _CUT = "the file is cut short, or damaged"
+_LEAST_REST = 64  # fewer bytes behind the samples are not examined
+_CHUNK = re.compile(rb"[ -~]{4}")
 
 
 def _format(chunk: bytes) -> _WavFormat:
@@ -160,9 +164,27 @@ def _values(data: bytes, offset: int, size: int, sound: _WavFormat | None) -> Va
     if size % frame:
         msg = f"{size:,} bytes of samples are no whole number of frames of {frame} bytes"
         raise FormatError(msg)
+    _check_rest(data, offset + size)
     samples = _numbers(data, offset, size, sound)
     samples = samples if sound.channels == 1 else samples.reshape(-1, sound.channels)
     return Values({"samples": samples, "rate": np.asarray(sound.rate, dtype=np.int64)})
+
+
+def _check_rest(data: bytes, stop: int) -> None:
+    """Refuse bytes behind the data chunk that are no chunk, no ID3 tag and no padding.
+
+    Some writers omit the byte of padding of an odd chunk.
+    """
+    rest = len(data) - stop
+    if rest < _LEAST_REST or data.count(b"\0", stop) == rest:
+        return
+    for place in (stop, stop + 1):
+        name, size = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
+        is_chunk = _CHUNK.fullmatch(name) is not None and size <= len(data) - place - 8
+        if is_chunk or name.startswith((b"ID3", b"TAG")):
+            return
+    msg = f"{rest:,} bytes that are no chunk follow the data chunk: its size is too small"
+    raise FormatError(msg)
 
 
 def _numbers(data: bytes, offset: int, size: int, sound: _WavFormat) -> Array:

@@ -137,11 +137,11 @@ def read_array_metadata(folder: File) -> ArrayMetadata:
         if version == 2:
             chunks = _sizes(meta["chunks"], 1)
             dtype = _v2_dtype(meta["dtype"])
-            chunk_path = _chunk_path("", meta.get("dimension_separator", "."))
+            chunk_path = _chunk_path("", meta.get("dimension_separator", "."), len(chunks))
         else:
             chunks = _sizes(_v3_chunk_shape(meta), 1)
             dtype = _v3_dtype(meta["data_type"])
-            chunk_path = _v3_chunk_path(meta["chunk_key_encoding"])
+            chunk_path = _v3_chunk_path(meta["chunk_key_encoding"], len(chunks))
         shape = _sizes(meta["shape"], 0)
         if len(shape) != len(chunks):
             msg = f"shape {list(shape)} but chunks {list(chunks)}"
@@ -165,13 +165,17 @@ def _sizes(values: Any, least: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _chunk_path(prefix: str, separator: Any) -> re.Pattern[str]:
-    """Return a pattern of the relative paths of chunks, such as ``c/0/1`` or ``0.1``."""
+def _chunk_path(prefix: str, separator: Any, axes: int) -> re.Pattern[str]:
+    """Return a pattern of the relative paths of chunks, such as ``c/0/1`` or ``0.1``.
+
+    Only the one spelling that zarr reads matches: ASCII digits without leading zeros.
+    """
     if separator not in {".", "/"}:
         msg = f"chunk names with separator {str(separator)[:10]!r}"
         raise FormatError(msg)
-    number = rf"{re.escape(separator)}\d+"
-    return re.compile(rf"c({number})*" if prefix else rf"\d+({number})*")
+    number = r"(?:0|[1-9][0-9]{0,18})"
+    numbers = re.escape(separator).join([*([prefix] if prefix else []), *[number] * axes])
+    return re.compile(numbers or "0")
 
 
 def _v2_dtype(kind: Any) -> np.dtype[Any] | None:
@@ -210,13 +214,13 @@ def _v3_chunk_shape(meta: Mapping[str, Any]) -> Any:
     return meta["chunk_grid"]["configuration"]["chunk_shape"]
 
 
-def _v3_chunk_path(encoding: Any) -> re.Pattern[str]:
+def _v3_chunk_path(encoding: Any, axes: int) -> re.Pattern[str]:
     if not isinstance(encoding, dict):
         encoding = {"name": encoding}
     settings = encoding.get("configuration", {})
     if encoding["name"] == "default":
-        return _chunk_path("c", settings.get("separator", "/"))
-    return _chunk_path("", settings.get("separator", "."))
+        return _chunk_path("c", settings.get("separator", "/"), axes)
+    return _chunk_path("", settings.get("separator", "."), axes)
 
 
 # --------------------------------------------------------------------------- consolidated metadata

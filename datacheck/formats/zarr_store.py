@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from operator import ge
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,7 @@ class _ZarrStore(Container):
         """Return all values of one array, or its rows [start, stop)."""
         meta = read_array_metadata(folder)
         if folder not in self._chunks:
-            self._chunks[folder] = _stored_chunks(folder, meta.chunk_path)
+            self._chunks[folder] = _stored_chunks(folder, meta)
         stored = self._chunks[folder]
         first, stop = (0, meta.shape[0] if meta.shape else 0) if rows is None else rows
         shape = meta.shape if rows is None else (max(0, stop - first), *meta.shape[1:])
@@ -297,25 +298,30 @@ def _read_present(
     """
     values = np.full((max(0, stop - first), *meta.shape[1:]), array.fill_value, array.dtype)
     for path in chunk_paths:
-        chunk_index = [int(number) for number in re.findall(r"\d+", path)]
         spans = [
             slice(index * chunk, min(size, (index + 1) * chunk))
-            for index, chunk, size in zip(chunk_index, meta.chunks, meta.shape, strict=False)
+            for index, chunk, size in zip(_grid_index(path), meta.chunks, meta.shape, strict=True)
         ]
         rows = slice(max(spans[0].start, first), min(spans[0].stop, stop))
-        is_chunk = len(chunk_index) == len(meta.shape)
-        if is_chunk and all(span.start < span.stop for span in (rows, *spans)):
+        if rows.start < rows.stop:
             target = slice(rows.start - first, rows.stop - first)
             values[target, *spans[1:]] = array[rows, *spans[1:]]
     return values
 
 
-def _stored_chunks(folder: File, chunk_path: re.Pattern[str]) -> _StoredChunks:
+def _grid_index(path: str) -> list[int]:
+    """Return the place of a chunk in the grid, from its path."""
+    return [int(number) for number in re.findall(r"[0-9]+", path)]
+
+
+def _stored_chunks(folder: File, meta: ArrayMetadata) -> _StoredChunks:
     """Return the chunk files of an array.
 
     Raises:
-        FormatError: the folder holds a link, or a file that is no chunk.
+        FormatError: the folder holds a link, a file that is no chunk, or a chunk outside of the
+            array.
     """
+    grid = [-(-size // chunk) for size, chunk in zip(meta.shape, meta.chunks, strict=True)]
     size = 0
     files = 0
     paths: list[str] = []
@@ -326,10 +332,16 @@ def _stored_chunks(folder: File, chunk_path: re.Pattern[str]) -> _StoredChunks:
         if entry.is_dir() or entry.name.startswith(".") or inner == V3_DOCUMENT:
             continue
         # zarr would not read this file and would give the fill value instead.
-        if not chunk_path.fullmatch(inner):
+        if not meta.chunk_path.fullmatch(inner):
             msg = (
-                f"{inner} is no chunk by the store's own naming ({chunk_path.pattern}); its values "
-                f"would be passed over"
+                f"{inner} is no chunk by the store's own naming ({meta.chunk_path.pattern}); its "
+                f"values would be passed over"
+            )
+            raise FormatError(msg)
+        if any(map(ge, _grid_index(inner), grid)):
+            msg = (
+                f"the chunk {inner} lies outside of the shape {list(meta.shape)}; its values would "
+                f"be passed over"
             )
             raise FormatError(msg)
         size += entry.stat(follow_symlinks=False).st_size

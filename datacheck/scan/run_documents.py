@@ -784,11 +784,11 @@ class Head(TypedDict):
 RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
 # plus bytes for each sample
 VALID_BYTES = 4 * MIB
-VALID_BYTES_EACH = 4096
+VALID_BYTES_EACH = 32_768
 PREVIEWS_BYTES = 32 * MIB  # a scan writes at most 1.5 MB
 # Of the head of listing.npz; plus bytes for each sample and file.
 HEAD_BYTES = 64 * MIB
-HEAD_BYTES_EACH = 4096
+HEAD_BYTES_EACH = 32_768
 _VALUES_EACH = 32
 
 

@@ -174,7 +174,7 @@ class Facts:
         else:
             label = _shown(value)
         matched_text = None if label is None or self._match is None else self._match.search(label)
-        return _short(label) if matched_text is None else matched_text
+        return _short(label if matched_text is None else matched_text)
 
 
 def _group(schema: Schema, allowed_names: set[str]) -> Template | None:

@@ -13,6 +13,7 @@ import numpy as np
 from datacheck.errors import FormatError, SchemaError
 from datacheck.model.row_keys import storable_names
 from datacheck.model.sample import Column, Container, Origin, Piece
+from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Part, SampleLocation, Source, Unread
@@ -71,6 +72,7 @@ class FileSource(Source):
 
 NO_GROUP = "holds no group like"
 _TEXT = FieldSpec(dtype="json")
+_MOST_NAME_BYTES = 1_000  # as JSON, of a group that a list in the file names
 
 
 class GroupSource(Source):
@@ -137,16 +139,25 @@ class GroupSource(Source):
         folder: str,
         groups: Mapping[str, object],
     ) -> Iterator[Unread]:
-        """Yield missing groups that lists inside the file name (robomimic's filter keys)."""
+        """Yield missing groups that lists inside the file name (robomimic's filter keys).
+
+        Raises:
+            TooManySamplesError: they name more groups than the file's bytes can hold.
+        """
         start = f"{folder}/"
         outer = next(iter(groups)).rpartition("/")[0]
         lacking: dict[str, str] = {}
         for name in container_names.below(start):
             listed = read_value(container, name, _TEXT, name)
+            # Texts that are not UTF-8 are read as bytes.
+            if isinstance(listed, np.ndarray) and listed.dtype == np.uint8 and listed.size:
+                reason = "holds a name that is not UTF-8, so the samples that it names are unknown"
+                yield Unread(f"{item.path}:/{name}", "DC105", f"/{name} {reason}")
             for entry in listed if isinstance(listed, list) else []:
                 group = str(entry) if "/" in str(entry) else f"{outer}/{entry}".lstrip("/")
                 if group.strip("/") not in groups:
-                    lacking.setdefault(group.strip("/"), name)
+                    lacking.setdefault(shortened(group.strip("/"), _MOST_NAME_BYTES), name)
+            self.check_count(item, len(groups) + len(lacking))
         for group, name in sorted(lacking.items()):
             yield Unread(
                 f"{item.path}:/{group}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter, itemgetter
@@ -38,7 +38,7 @@ _MOST_LINES = 5_000_000  # lines of all lists together
 # row or a note.
 _MOST_FAULTS = 100_000
 # Bytes of a faulty line as a key; bytes of the line and of its list's path in a note. `shortened`
-# cuts longer ones. A run budgets 4 KiB per sample.
+# cuts longer ones.
 _LINE = 1_000
 PLACE = 300
 _PATH = 4_096  # bytes of a path in a record; no system opens a longer one
@@ -51,6 +51,7 @@ _NO_BYTES = "DC103"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
+_SHARD = re.compile(r"(.*)-([0-9]{1,9})-of-([0-9]{1,9})([^/]*)", re.DOTALL)
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
 # A zero-width joiner between two emoji joins them into one. A variation selector or a skin tone may
 # follow the first.
@@ -121,6 +122,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         *_junk_notes(listing),
         *_companion_notes(companions, items, listing),
         *_empty_file_notes(unclaimed, listing),
+        *_shard_notes(f.path for f in matched_files),
     ]
     notes += [
         Note(_UNREADABLE, path, NOT_LISTED + cause, missing=True) for path, cause in listing.refused
@@ -269,6 +271,30 @@ def _junk_notes(listing: Listing) -> Iterator[Note]:
             yield Note(_JUNK, path, "has a character that nobody sees")
         elif any(part != part.strip() for part in path.split("/")):
             yield Note(_JUNK, path, "begins or ends with a space")
+
+
+def _shard_notes(paths: Iterable[str]) -> Iterator[Note]:
+    """Yield a note for each set of shards of which some are absent by their names.
+
+    Notes:
+        A warning, because a user may want only a part of a large dataset.
+    """
+    shards: dict[tuple[str, ...], list[str]] = {}
+    for path in paths:
+        if "-of-" in path and (match := _SHARD.fullmatch(path)) is not None:
+            shards.setdefault(match.group(1, 3, 4), []).append(match[2])
+    for (start, total, end), words in sorted(shards.items()):
+        numbers, count = set(map(int, words)), int(total)
+        first = 1 if count in numbers else 0  # some writers count from 1
+        if min(numbers) < first or max(numbers) >= first + count or len(numbers) == count:
+            continue
+        absent = next(n for n in range(first, first + count) if n not in numbers)
+        name = f"{start}-{absent:0{len(words[0])}}-of-{total}{end}"
+        reason = (
+            f"{len(numbers):,} of {count:,} shards are here by their names; the first absent one is "
+            f"{shortened(name, PLACE)}"
+        )
+        yield Note(_LIST, f"{start}-{words[0]}-of-{total}{end}", reason)
 
 
 def _empty_file_notes(unclaimed: Sequence[str], listing: Listing) -> Iterator[Note]:
@@ -740,12 +766,10 @@ class _Lists:
             self._note_empty(list_file)
             fault_count = self._faults
             for line, count in Counter(list_file.lines).items():
-                hits = [
-                    path for n, scope in scopes for path in index.paths.get((n, scope, line), ())
-                ]
+                hits = [(n, scope, line) for n, scope in scopes if (n, scope, line) in index.paths]
                 self._faults += (count > 1) + (not hits)
                 if hits or self._faults <= _MOST_FAULTS:
-                    self._mark(listed, list_file, line, hits, count)
+                    self._mark(listed, list_file, line, [index.paths[hit] for hit in hits], count)
             if (more_faults := self._faults - max(fault_count, _MOST_FAULTS)) > 0:
                 reason = (
                     f"has {more_faults:,} more lines that name no file, or one that stands there or in "
@@ -772,7 +796,7 @@ class _Lists:
         listed: dict[str, _ListFile],
         list_file: _ListFile,
         line: str,
-        hits: list[str],
+        hits: list[list[str]],
         count: int,
     ) -> None:
         split = list_file.names.get(_SPLIT, "")
@@ -791,19 +815,27 @@ class _Lists:
             self._note(
                 key, f"listed in {place} as {quoted}, {reason}", split, missing=True, about=about
             )
-        for path in hits:
-            if path in listed and self._is_union(list_file):
-                continue
-            if path in listed:
-                first_list = shortened(listed[path].path, PLACE)
-                self._faults += 1
-                if self._faults <= _MOST_FAULTS:
-                    self._note(
-                        path, f"listed in {first_list} and in {place}; the first counts", split
-                    )
-            else:
+        for paths in hits:
+            self._mark_files(listed, list_file, line, paths)
+
+    def _mark_files(
+        self, listed: dict[str, _ListFile], list_file: _ListFile, line: str, paths: list[str]
+    ) -> None:
+        """Assign the files that a line names to its list, or note that an earlier list has them.
+
+        A line names all files of a group, so all of them are listed if the first one is.
+        """
+        split = list_file.names.get(_SPLIT, "")
+        if paths[0] not in listed:
+            for path in paths:
                 listed[path] = list_file
                 self._count(path, list_file.about.get(line, {}), split)
+        elif not self._is_union(list_file):
+            first_list = shortened(listed[paths[0]].path, PLACE)
+            reason = f"listed in {first_list} and in {shortened(list_file.path, PLACE)}; the first counts"
+            for path in paths[: max(0, _MOST_FAULTS - self._faults)]:
+                self._note(path, reason, split)
+            self._faults += len(paths)
 
     def _is_taken(self, key: str) -> bool:
         """Return whether a file, or a file above this path, has this key already.

@@ -20,7 +20,7 @@ from datacheck.torch.sampler import SharedEpoch, set_dataset_epoch
 Array = np.ndarray[Any, Any]
 # Size limits of valid.json: a base, plus a size per sample
 VALID_BYTES = 4 * MIB
-VALID_BYTES_EACH = 4096
+VALID_BYTES_EACH = 32_768
 Keys = Sequence[str] | Callable[[int], str]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 
@@ -93,3 +94,57 @@ def test_values_that_pillow_scales_are_refused(tmp_path, head):
     (tmp_path / "a.ppm").write_bytes(head + bytes(12))
     with pytest.raises(FormatError, match="which Pillow scales"):
         read_all(tmp_path / "a.ppm")
+
+
+def noise(size=200):
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (size, size, 3), "u1"))
+
+
+def check_cut(path, parts=(0.6, 0.95)):
+    """Check that `peek`, which decodes nothing, accepts a file and refuses it cut."""
+    data = path.read_bytes()
+    with open_container(path) as container:
+        shape = container.peek("image")[0]
+    for part in parts:
+        path.write_bytes(data[: int(part * len(data))])
+        with pytest.raises(FormatError, match="truncated image"), open_container(path) as container:
+            container.peek("image")
+    return shape
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA"])
+@pytest.mark.parametrize("suffix", ["bmp", "tif", "ppm"])
+def test_a_cut_file_without_an_end_mark_is_found_without_decoding(tmp_path, suffix, mode):
+    if suffix == "ppm" and mode in {"P", "RGBA"}:
+        return
+    noise().convert(mode).save(tmp_path / f"a.{suffix}")
+    assert check_cut(tmp_path / f"a.{suffix}")[:2] == (200, 200)
+
+
+def test_a_cut_compressed_tiff_is_found_without_decoding(tmp_path):
+    """Some writers put the directory of a TIFF file before its pixels."""
+    packed = (b"\x7f" + bytes(range(128))) * 64
+    tags = [
+        *((256, 128), (257, 64), (258, 8), (259, 32773), (262, 1)),
+        *((273, 8 + 2 + 9 * 12 + 4), (277, 1), (278, 64), (279, len(packed))),
+    ]
+    directory = struct.pack("<H", len(tags)) + b"".join(
+        struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags
+    )
+    path = tmp_path / "a.tif"
+    path.write_bytes(struct.pack("<2sHI", b"II", 42, 8) + directory + bytes(4) + packed)
+    assert read_all(path)["image"].shape == (64, 128)
+    assert check_cut(path) == (64, 128)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_end_mark_of_a_thumbnail_is_not_that_of_the_picture(tmp_path, progressive):
+    thumbnail, picture = io.BytesIO(), io.BytesIO()
+    noise(40).save(thumbnail, "JPEG")
+    noise(120).save(picture, "JPEG", progressive=progressive)
+    exif = b"Exif\0\0" + thumbnail.getvalue()
+    segment = b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif
+    path = tmp_path / "a.jpg"
+    path.write_bytes(picture.getvalue()[:2] + segment + picture.getvalue()[2:])
+    assert path.stat().st_size < 64 << 10
+    assert check_cut(path, parts=(0.67,)) == (120, 120, 3)

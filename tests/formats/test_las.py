@@ -69,3 +69,57 @@ def test_an_absent_decompressor_is_no_fault_of_the_file(monkeypatch):
     monkeypatch.setitem(sys.modules, "lazrs", None)
     with pytest.raises(MissingDependencyError, match=r"datacheck\[clouds\]"):
         read_all(CORPUS / "las/y_points.laz")
+
+
+def cloud(path, count=5000, point_format=3, version="1.2"):
+    header = laspy.LasHeader(point_format=point_format, version=version)
+    header.scales = [0.001] * 3
+    data = laspy.LasData(header)
+    data.x, data.y, data.z = np.random.default_rng(0).uniform(0, 20, (3, count))
+    data.write(path)
+    return path
+
+
+def declare(path, count):
+    data = bytearray(path.read_bytes())
+    data[107:111] = count.to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("suffix", ["las", "laz"])
+def test_a_count_that_is_too_small_is_refused(tmp_path, suffix):
+    path = cloud(tmp_path / f"a.{suffix}")
+    assert len(read_all(path)["points"]) == 5000
+    declare(path, 50)
+    with pytest.raises(FormatError, match=r"follow the last point|hold more"):
+        read_all(path)
+
+
+def test_the_chunks_of_a_compressed_file_hold_no_more_points_than_it_declares(tmp_path):
+    path = cloud(tmp_path / "a.laz", 150_000)
+    assert len(read_all(path)["points"]) == 150_000
+    declare(path, 40_000)
+    with pytest.raises(FormatError, match=r"3 chunks of .* hold more"):
+        read_all(path)
+
+
+@pytest.mark.parametrize(("point_format", "version"), [(1, "1.2"), (6, "1.4"), (7, "1.4")])
+@pytest.mark.parametrize("count", [1, 50_000, 100_000])
+def test_whole_chunks_and_few_points_are_read(tmp_path, count, point_format, version):
+    path = cloud(tmp_path / "a.laz", count, point_format, version)
+    assert len(read_all(path)["points"]) == count
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        bytes(1000),
+        b"\0\0" + b"LAStools".ljust(16, b"\0") + b"\x1e\0" + (40).to_bytes(8, "little") + b"x" * 72,
+        b"end",
+    ],
+)
+def test_padding_and_records_behind_the_points_are_no_points(tmp_path, rest):
+    path = cloud(tmp_path / "a.las")
+    with path.open("ab") as file:
+        file.write(rest)
+    assert len(read_all(path)["points"]) == 5000

@@ -78,3 +78,12 @@ def test_an_off_face_counts_and_names_whole_vertices(tmp_path, face):
     (tmp_path / "a.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{face}\n")
     with pytest.raises(FormatError, match="a face"):
         read_all(tmp_path / "a.off")
+
+
+def test_lines_of_numbers_that_an_off_header_does_not_count_are_refused(tmp_path):
+    path = tmp_path / "a.off"
+    path.write_text("OFF\n2 0 0\n" + "0 1 2.5\n" * 2 + "end\n")
+    assert len(read_all(path)["points"]) == 2
+    path.write_text("OFF\n2 0 0\n" + "0 1 2.5\n" * 9)
+    with pytest.raises(FormatError, match="7 lines of numbers follow the 2 vertices"):
+        read_all(path)

@@ -169,3 +169,15 @@ def test_a_header_line_with_other_words_than_its_own_is_refused(tmp_path, line):
         read_all(tmp_path / "a.ply")
     with pytest.raises(plyfile.PlyParseError):
         plyfile.PlyData.read(tmp_path / "a.ply")
+
+
+@pytest.mark.parametrize(("count", "refused"), [(50, True), (4000, False), (5000, False)])
+def test_a_text_file_of_which_most_rows_are_not_declared_is_refused(tmp_path, count, refused):
+    path = tmp_path / "a.ply"
+    head = f"ply\nformat ascii 1.0\nelement vertex {count}\nproperty float x\nend_header\n"
+    path.write_text(head + "1.5\n" * 5000)
+    if refused:
+        with pytest.raises(FormatError, match="4,950 numbers follow the 50"):
+            read_all(path)
+    else:
+        assert read_all(path)["x"].shape == (count,)

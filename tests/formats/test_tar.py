@@ -300,3 +300,22 @@ def test_a_member_of_which_readers_make_different_things_is_refused(tmp_path, wh
         FormatError, match=r"byte [\d,]+: (two headers say different|a name with a prefix)"
     ):
         open_container(path)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 8, 20, 64, 126, 160, 1024, 2048])
+def test_zeros_up_to_the_end_of_a_record_follow_the_end_mark(tmp_path, blocks):
+    path = archive(tmp_path / "a.tar", {f"{n}.bin": bytes(range(256)) * 4 for n in range(3)})
+    data = path.read_bytes().rstrip(b"\0")
+    data += bytes(-len(data) % 512 + 1024)
+    path.write_bytes(data + bytes(-len(data) % (512 * blocks)))
+    assert len(read_all(path)) == 3
+
+
+@pytest.mark.parametrize("left", [1, 30, 80])
+def test_members_that_became_zeros_are_lost_not_absent(tmp_path, left):
+    path = archive(tmp_path / "a.tar", {f"{n:02}.bin": bytes(range(256)) * 10 for n in range(100)})
+    data = path.read_bytes()
+    stop = left * (512 + 2560)
+    path.write_bytes(data[:stop] + bytes(len(data) - stop))
+    with pytest.raises(FormatError, match="zeros stand at the end"):
+        read_all(path)

@@ -93,3 +93,16 @@ def test_an_entry_with_two_values_is_none(values):
         return
     with pytest.raises(FormatError):
         tfrecord._features(example)
+
+
+@pytest.mark.parametrize("document", ['{"splits": [{"name": "tr', "", "\xff"])
+def test_a_damaged_dataset_info_json_in_the_folder_of_a_file_is_a_fault_of_the_file(
+    tmp_path, document
+):
+    path = tmp_path / "toy-train.tfrecord-00000-of-00001"
+    path.write_bytes(RLDS.read_bytes())
+    (tmp_path / "dataset_info.json").write_text('{"name": "toy"}')
+    assert read_all(path)
+    (tmp_path / "dataset_info.json").write_bytes(document.encode("latin1"))
+    with pytest.raises(FormatError, match=r"dataset_info.json in its folder cannot be read"):
+        read_all(path)

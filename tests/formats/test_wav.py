@@ -91,3 +91,34 @@ def test_a_file_that_is_cut_anywhere_is_refused(tmp_path, cut):
     path.write_bytes((CORPUS / "wav/y_mono.wav").read_bytes()[:-cut])
     with pytest.raises(FormatError):
         read_all(path)
+
+
+NOISE = np.random.default_rng(0).bytes(2000)
+
+
+@pytest.mark.parametrize("size", [200, 201])
+def test_a_size_of_the_samples_that_is_too_small_is_refused(tmp_path, size):
+    path = written(tmp_path / "a.wav", 1, 1, NOISE)
+    data = bytearray(path.read_bytes())
+    data[40:44] = size.to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="its size is too small"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("frames", [200, 201])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"LIST" + (100).to_bytes(4, "little") + NOISE[:100],
+        b"\0LIST" + (100).to_bytes(4, "little") + NOISE[:100],
+        b"ID3\x04" + NOISE,
+        bytes(500),
+        NOISE[:9],
+    ],
+)
+def test_chunks_tags_and_padding_behind_the_samples_are_ignored(tmp_path, frames, rest):
+    path = written(tmp_path / "a.wav", 1, 1, NOISE[:frames])
+    with path.open("ab") as file:
+        file.write(rest)
+    assert read_all(path)["samples"].tobytes() == NOISE[:frames]

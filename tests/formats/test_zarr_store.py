@@ -506,3 +506,40 @@ def test_documents_of_both_versions_are_refused(tmp_path, place):
         FormatError, match=r"beside zarr\.json: versions 2 and 3 of zarr read different arrays"
     ):
         read_all(tmp_path / "a.zarr")
+
+
+CHUNK_PATHS = [
+    ("7.0", "outside of the shape"),
+    ("2.1", "outside of the shape"),
+    *((name, "no chunk") for name in ("02.0", "\N{ARABIC-INDIC DIGIT TWO}.0", "2.0.0", "2", "2/0")),
+]
+
+
+@pytest.mark.parametrize(("name", "reason"), CHUNK_PATHS)
+def test_a_chunk_at_a_path_that_zarr_does_not_read_is_refused(tmp_path, name, reason):
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=(40, 3), chunks=(10, 3), dtype="f4", fill_value=0, zarr_format=2
+    )
+    array[:] = np.ones((40, 3))
+    assert read_all(tmp_path / "a.zarr")["array"].sum() == 120
+    (tmp_path / "a.zarr" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "a.zarr/2.0").rename(tmp_path / "a.zarr" / name)
+    with pytest.raises(FormatError, match=reason):
+        read_all(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("shape", [(), (0,), (25,), (13, 4, 5)])
+def test_chunks_of_any_number_of_axes_are_found_by_their_paths(tmp_path, version, separator, shape):
+    array = zarr.create_array(
+        tmp_path / "a.zarr",
+        shape=shape,
+        chunks=tuple(min(2, max(size, 1)) for size in shape),
+        dtype="i4",
+        zarr_format=version,
+        chunk_key_encoding={"name": "v2" if version == 2 else "default", "separator": separator},
+    )
+    data = np.arange(1, 1 + np.prod(shape, dtype=int), dtype="i4").reshape(shape)
+    array[...] = data
+    np.testing.assert_array_equal(read_all(tmp_path / "a.zarr")["array"], data)

@@ -358,6 +358,16 @@ def test_an_array_of_a_part_lies_within_its_frame():
         decode(alike, most=9999)
 
 
+def test_a_run_whose_keys_are_the_longest_paths_can_be_read(tmp_path):
+    """The longest path of Linux has 4,095 bytes, each of which JSON may escape as six."""
+    from datacheck.scan.run_documents import read_valid
+
+    keys = ["".join(map(chr, [1] * 4090)) + f"{n:05}" for n in range(1000)]
+    document = {"format": "datacheck.valid/1", "excluded": {"DC101": keys}}
+    (tmp_path / "valid.json").write_text(json.dumps(document))
+    assert read_valid(tmp_path, len(keys))["excluded"]["DC101"] == keys
+
+
 def test_valid_json_may_be_as_large_for_a_loader_as_for_a_scan():
     from datacheck.scan import run_documents
 

@@ -293,6 +293,18 @@ def test_the_split_key_is_the_whole_value_where_the_pattern_finds_nothing(tmp_pa
     assert facts(source, item)["ZZ.npy"]["split_key"] == "ZZ"
 
 
+def test_a_long_part_of_a_split_key_that_the_pattern_finds_is_shortened(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["scene"] = "s" * 40_000 + "-1"
+    source, (item,) = reading(
+        tmp_path,
+        schema("{id}.h5", {"scene": {"dtype": "text"}}, splits={"key": "scene", "match": r"s+"}),
+    )
+    key = facts(source, item)["a.h5"]["split_key"]
+    assert key.startswith("s" * 1000 + "…")
+    assert len(key) < 1100
+
+
 def test_the_id_is_the_key_where_placeholders_do_not_tell_samples_apart(tmp_path):
     (tmp_path / "d").mkdir()
     np.save(tmp_path / "d/0.npy", np.zeros(1))

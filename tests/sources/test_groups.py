@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, TooManySamplesError
 from datacheck.sources import Item, open_source
 from tests.sources.schemas import every, facts, schema
 
@@ -329,3 +329,50 @@ def test_demos_that_a_list_in_the_file_names_and_that_are_not_there_are_told_onc
     }
     without = every(open_source(schema(DEMOS, {"actions": {}}), tmp_path), item(path))
     assert without[1] == []
+
+
+def lists(tmp_path, **entries):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 2: 4})
+    with h5py.File(path, "r+") as file:
+        for name, values in entries.items():
+            file.create_dataset(f"mask/{name}", data=values, compression="gzip")
+    return every(
+        open_source(schema(DEMOS | {"masks": "mask"}, {"actions": {}}), tmp_path), item(path)
+    )
+
+
+def test_a_name_of_32000_letters_in_a_list_in_the_file_is_shortened(tmp_path):
+    names = np.array([f"{n:04}{'x' * 32_000}".encode() for n in range(20)])
+    _, unread = lists(tmp_path, valid=names)
+    assert len({part.key for part in unread}) == 20
+    assert max(len(part.key) for part in unread) < 1_100
+    assert all(part.key.startswith("lift_demo.hdf5:/data/0") for part in unread)
+
+
+def test_lists_in_a_file_name_at_most_as_many_samples_as_the_file_may_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("datacheck.sources.base.SAMPLES_FREE", 5)
+    monkeypatch.setattr("datacheck.formats.limits.SAMPLES_FREE", 5)
+    monkeypatch.setattr("datacheck.formats.limits.SAMPLES_PER_BYTE", 0)
+    assert len(lists(tmp_path, valid=np.array([b"a", b"b", b"c"]))[1]) == 3
+    (tmp_path / "lift_demo.hdf5").unlink()
+    with pytest.raises(TooManySamplesError):
+        lists(tmp_path, valid=np.array([b"a", b"b", b"c", b"d"]))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        np.array([b"demo_0", b"demo_7", b"demo_\xff"]),
+        np.array([b"demo_0", b"\xff"], dtype=h5py.string_dtype("ascii")),
+    ],
+)
+def test_a_list_in_the_file_with_a_name_that_is_not_utf_8_is_a_finding(tmp_path, names):
+    _, (lost,) = lists(tmp_path, valid=names)
+    assert (lost.key, lost.code) == ("lift_demo.hdf5:/mask/valid", "DC105")
+    assert "not UTF-8" in lost.reason
+
+
+def test_an_empty_list_in_the_file_names_nothing(tmp_path):
+    _, unread = lists(tmp_path, valid=np.zeros(0))
+    assert unread == []

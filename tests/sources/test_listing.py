@@ -1,6 +1,7 @@
 """The listing: order, what is left out and why, what counts as unchanged."""
 
 import contextlib
+import json
 import os
 import random
 import socket
@@ -808,3 +809,23 @@ def test_a_folder_of_a_store_that_becomes_a_link_is_not_listed(tmp_path, monkeyp
         OSError, match="folder c in it cannot be read: a link out of the data folder"
     ):
         listing.store_entry("a.zarr", str(tmp_path / "data/a.zarr"), str(tmp_path / "data"), 0)
+
+
+def test_hard_links_to_one_large_zarr_document_are_parsed_once(tmp_path, monkeypatch):
+    from datacheck.runtime.documents import parse_json
+
+    parsed = []
+    monkeypatch.setattr(
+        "datacheck.sources.listing.parse_json", lambda data: parsed.append(1) or parse_json(data)
+    )
+    write(tmp_path, "a.zarr/zarr.json", data=b'{"zarr_format": 3, "node_type": "group"}')
+    folders = [tmp_path / f"a.zarr/g{n}" for n in range(5)]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "0").write_bytes(b"no chunk")
+    first = folders[0] / "zarr.json"
+    first.write_text(json.dumps({"node_type": "group", "attributes": {"a": "x" * (1 << 20)}}))
+    for folder in folders[1:]:
+        os.link(first, folder / "zarr.json")
+    assert paths(list_files(tmp_path)) == ["a.zarr", *(f"a.zarr/g{n}/0" for n in range(5))]
+    assert len(parsed) <= 3

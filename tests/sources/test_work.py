@@ -394,6 +394,33 @@ def test_lists_that_name_one_file_again_and_again_are_not_told_without_end(tmp_p
     assert sum(reason.startswith("has 1 more lines that name") for reason in reasons) == 5
 
 
+def test_lists_that_name_the_same_files_cost_no_step_for_each_file(tmp_path, monkeypatch):
+    steps = []
+
+    class Paths(list):
+        def __iter__(self):
+            steps.append(len(self))
+            return super().__iter__()
+
+    made = work_of._Lists._index
+
+    def index(self, found):
+        full = made(self, found)
+        full.paths = {key: Paths(paths) for key, paths in full.paths.items()}
+        return full
+
+    monkeypatch.setattr(work_of, "_MOST_FAULTS", 10)
+    monkeypatch.setattr(work_of._Lists, "_index", index)
+    for number in range(20):
+        write(tmp_path, f"d{number:02}/a.npy")
+        write(tmp_path, f"s{number:02}.txt", text="a\n")
+    work = plan(tmp_path, schema({"files": "**/{id}.npy", "list": "{split}.txt"}))
+    assert {item.split for item in work.items} == {"s00"}
+    assert sum(note.reason.endswith("the first counts") for note in work.notes) == 10
+    assert sum("has 20 more lines" in note.reason for note in work.notes) == 18
+    assert sum(steps) == 20
+
+
 def test_lists_of_too_many_lines_in_all_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(work_of, "_MOST_LINES", 3)
     write(tmp_path, "npz/a.npy", "npz/b.npy")
@@ -932,3 +959,28 @@ def test_records_of_deep_paths_take_little_more_time_than_of_flat_ones(tmp_path)
         seconds.append(time.process_time() - began)
         assert sum(note.missing for note in work.notes) == 20_000
     assert seconds[1] < 9 * seconds[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "reasons"),
+    [
+        (["a-0-of-1", "b-0-of-2", "b-1-of-2"], []),
+        (["m-1-of-2", "m-2-of-2"], []),
+        (["t-00000-of-00002"], ["1 of 2 shards are here by their names; the first absent one is "]),
+        (["t-00002-of-00003"], ["1 of 3 shards are here by their names; the first absent one is "]),
+        (["one-of-2", "x-5-of-2", "cat-1-of-a"], []),
+        (["t-000000000-of-999999999"], ["1 of 999,999,999 shards are here by their names; "]),
+    ],
+)
+def test_shards_that_are_absent_by_the_names_of_others_are_noted(tmp_path, names, reasons):
+    write(tmp_path, *(f"d/{name}.npy" for name in names))
+    notes = plan(tmp_path, schema({"files": "**/*.npy"})).notes
+    assert len(notes) == len(reasons)
+    assert all(n.reason.startswith(r) for n, r in zip(notes, reasons, strict=True))
+    assert all(n.key == f"d/{names[0]}.npy" and not n.missing for n in notes)
+
+
+def test_the_first_absent_shard_is_named(tmp_path):
+    write(tmp_path, *(f"x.tfrecord-0000{n}-of-00004" for n in (0, 1, 3)))
+    (note,) = plan(tmp_path, schema({"files": "*.tfrecord-*"})).notes
+    assert note.reason.endswith("the first absent one is x.tfrecord-00002-of-00004")
