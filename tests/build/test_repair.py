@@ -477,11 +477,11 @@ def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeyp
     flip(target / "fields/joints/c.3.0.0")
     real, lost = fsops.rename, []
 
-    def rename(source, to):
+    def rename(source, to, *folders):
         if to.parent.name == ".trash" and not lost:
             to.parent.rmdir()  # as `cache gc` does
             lost.append(to)
-        real(source, to)
+        real(source, to, *folders)
 
     monkeypatch.setattr(fsops, "rename", rename)
     assert mend(job, target).moved.exists()
@@ -527,10 +527,10 @@ def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_neverthel
     flip(target / "fields/joints/c.3.0.0")
     real = getattr(fsops, call)
 
-    def late(one, other):
+    def late(one, other, *folders):
         if target in {one, other}:
             shutil.rmtree(target, ignore_errors=True)
-        return real(one, other)
+        return real(one, other, *folders)
 
     if call == "rename":  # a file system without exchange
         monkeypatch.setattr(fsops, "exchange", lambda *_: False)
