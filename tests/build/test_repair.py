@@ -469,6 +469,19 @@ def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(
     assert (made, tree(target)) == ([], golden)
 
 
+@pytest.mark.parametrize("link", ["tiny", "tiny/all"])
+def test_a_cache_behind_a_link_is_not_repaired(damaged, made, tmp_path, link):
+    job, target, _ = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    place = tmp_path / "shared" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "out" / link)
+    before = tree(target.parent)
+    with pytest.raises(StorageError, match="is a link"):
+        repair_caches([job], tmp_path / "shared")
+    assert tree(target.parent) == before
+
+
 # ----------------------------------------------------------------------------------- others at work
 
 

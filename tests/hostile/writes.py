@@ -199,7 +199,7 @@ def places_of_builds(ground: Ground) -> list[list[str]]:
         (".building", ".trash", "plain", "plain/all", "plain/.building", "plain/all/.building")
     ):
         bait(ground.place / f"caches{number}" / name, victim)
-        asked.append([*BUILD, f"caches{number}"])
+        asked += [[*BUILD, f"caches{number}"], ["cache", "repair", *BUILD[2:], f"caches{number}"]]
     for number, name in enumerate(
         (f".building/{key}.{HEX}", f".building/{key}", f"plain/all/.building/{key}.{HEX}")
     ):
