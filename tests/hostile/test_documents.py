@@ -25,6 +25,7 @@ from datacheck.errors import DamagedRunError, UsageError
 from datacheck.model.table import Measured, Table, Texts
 from datacheck.report import croissant
 from datacheck.runtime.documents import Arrays, check_values, open_document, read_json
+from datacheck.runtime.hashing import digest64
 from datacheck.scan import Request, run_scan, samples, scan
 from datacheck.scan.rescore import Rescore, baseline_of, rescore
 from datacheck.scan.run_dir import Journal, RunLocation
@@ -248,6 +249,20 @@ def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version
         pytest.raises(ValueError, match=r"is not as datacheck writes it|damaged"),
     ):
         samples.check(file)
+
+
+def test_long_keys_that_a_small_file_packs_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_KEY_BYTES", 1 << 20)
+    monkeypatch.setattr(samples, "MOST_EACH", 4096)
+    long = pa.array(["x" * 3_880 + f"{n:09d}" for n in range(1_000)])
+    for table in (pa.table({"key": long}), pa.table({"file": ["a"] * 1_000, "key": long})):
+        with pytest.raises(ValueError, match=r"keys of 3,\d+,\d+ bytes; at most [12],\d+,\d+"):
+            parquet(table, tmp_path / "a.parquet")
+    # honest paths pack less
+    paths = pa.array(
+        [f"{'d' * 300}/{digest64(bytes([n % 256, n // 256])):x}" * 3 for n in range(1_000)]
+    )
+    parquet(pa.table({"key": paths}), tmp_path / "b.parquet")
 
 
 def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
