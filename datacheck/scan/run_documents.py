@@ -781,7 +781,8 @@ class Head(TypedDict):
     pairs: dict[str, list[str]]
 
 
-RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
+RESULT_BYTES = 8 * MIB  # a scan writes less than 1 MB
+_RESULT_TEXT = 10_000  # letters of one text in result.json; a scan writes at most 4,200
 # plus bytes for each sample
 VALID_BYTES = 4 * MIB
 VALID_BYTES_EACH = 4096
@@ -828,6 +829,7 @@ def read_result(folder: Path) -> dict[str, Any]:
         msg = f"{RESULT} is of format {str(stored_format)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
         raise ValueError(msg)
     result: dict[str, Any] = _checked(Result, document, RESULT)
+    _check_texts(result)
     verdict = result["verdict"]
     crashed = bool(result["crashes"]) or "crashes" in result.get("left_out", {})
     if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
@@ -839,6 +841,24 @@ def read_result(folder: Path) -> dict[str, Any]:
         )
         raise ValueError(msg)
     return result
+
+
+def _check_texts(result: Mapping[str, Any]) -> None:
+    """Refuse a text that no scan writes: outputs escape, wrap and copy every letter.
+
+    Raises:
+        ValueError: a text is longer than the limit.
+    """
+    waiting: list[Any] = [result]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and len(value) > _RESULT_TEXT:
+            msg = (
+                f"{RESULT} has a text of {len(value):,} letters; at most {_RESULT_TEXT:,} are read"
+            )
+            raise ValueError(msg)
+        waiting += [*value, *value.values()] if isinstance(value, dict) else ()
+        waiting += value if isinstance(value, list) else ()
 
 
 def result_bytes(folder: str) -> bytes:
