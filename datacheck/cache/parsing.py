@@ -111,13 +111,20 @@ def parse_size(value: Any) -> int:
     return value
 
 
-def parse_findings(raw: bytes) -> dict[str, list[str]]:
+def findings_bytes(samples: int) -> int:
+    """Return the largest size accepted for ``findings.json`` [bytes]: as for valid.json of a run."""
+    return min(most_bytes(layout.FINDINGS), (4 << 20) + 4096 * samples)
+
+
+def parse_findings(raw: bytes, samples: int) -> dict[str, list[str]]:
     """Return the content of ``findings.json``: finding codes by key.
 
     Raises:
-        ValueError: the document has another structure.
+        ValueError: the document has another structure, or too many values for so many samples.
     """
-    findings = parse_document(raw, layout.FINDINGS)
+    most = min(most_values(layout.FINDINGS), 2_000_000 + 32 * samples)
+    findings = json_object(raw, most)
+    check_depth(findings)
     if not all(
         isinstance(codes, list) and all(isinstance(code, str) for code in codes)
         for codes in findings.values()

@@ -439,7 +439,8 @@ class Cache:
     def findings(self) -> dict[str, list[str]]:
         """Return the codes of the findings that made samples invalid, by sample key."""
         with self._place.checked_content(layout.FINDINGS):
-            return parsing.parse_findings(self._place.read(layout.FINDINGS))
+            raw = self._place.read(layout.FINDINGS, parsing.findings_bytes(len(self)))
+            return parsing.parse_findings(raw, len(self))
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
