@@ -447,6 +447,38 @@ def test_a_value_of_another_type_is_told(place, change, told, capsys):
         assert not {sign for sign in out + err if not sign.isprintable()} - {"\n"}
 
 
+def test_a_verdict_that_the_other_files_contradict_is_told(place, capsys):
+    np.save("data/2.npy", np.full(3, 70.0))
+    folder = made()
+    result = folder / "result.json"
+    original = result.read_bytes()
+
+    def passing(said):
+        said["verdict"].update(status="pass", exit_code=0)
+
+    def counted(said):
+        passing(said)
+        said["findings"] = []
+
+    def hidden(said):
+        counted(said)
+        said["verdict"]["counts"] = {"error": 0, "warning": 0, "info": 0}
+        said["verdict"]["valid"] = said["dataset"]["samples"]["listed"]
+
+    for change, told in (
+        (passing, "contradict one another"),
+        (counted, "contradict one another"),
+        (hidden, "fit samples; valid.json leaves"),
+    ):
+        result.write_bytes(original)
+        rewritten(result, change)
+        assert run(["report", "run"]) == 2
+        assert told in capsys.readouterr().err
+    result.write_bytes(original)
+    rewritten(result, lambda said: (passing(said), said["run"].update(fail_on="never")))
+    assert run(["report", "run"]) == 0
+
+
 @pytest.mark.parametrize(
     "code", ["DC221", "my.checks:range", "mein_paket.prüfung:größe", "ACME-7", ""]
 )
