@@ -195,6 +195,7 @@ class NewFile(io.RawIOBase):
 
 _END = ".npz"
 _LONGEST = 230  # of 255 bytes, because a file has a longer name while it is written
+_LONGEST_PATH = 2_000  # of 4,095 bytes with the folder of the export
 _DEEPEST = 64  # nested folders
 _RENAMED = "renamed"  # the folder of samples whose keys cannot be file names
 
@@ -214,7 +215,9 @@ def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> 
     renamed: dict[str, str] = {}
     for sample in samples:
         name = _name(sample.key)
-        if max(map(len, name.split("/"))) > _LONGEST or name.count("/") > _DEEPEST:
+        long_part = max(map(len, name.split("/"))) > _LONGEST
+        # A key that fits in a cache may be longer than a path once its letters are escaped.
+        if long_part or name.count("/") > _DEEPEST or len(name) > _LONGEST_PATH:
             name = f"{_RENAMED}/{digest_bytes(sample.key.encode('utf-8', 'surrogatepass'))}{_END}"
             renamed[name] = sample.key
         path = folder / name

@@ -25,7 +25,7 @@ from datacheck.errors import (
     StorageError,
     UsageError,
 )
-from datacheck.runtime import fsops
+from datacheck.runtime import folders, fsops
 
 PublishOutcome = Literal["new", "theirs"]
 
@@ -201,13 +201,16 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
 
     Raises:
         FileNotFoundError: the folder is gone, which is a valid outcome.
-        StorageError: the operating system refuses.
+        StorageError: the trash is a link, or the operating system refuses.
     """
     aside = place / layout.TRASH / f"{name or folder.name}.{uuid.uuid4().hex}"
     for tries in reversed(range(_SET_ASIDE_TRIES)):
+        folders.check_real(aside.parent, "")
         fsops.make_directory(aside.parent, sync=False)
         try:
-            fsops.rename(folder, aside)
+            # A link that takes the place of the trash in between is not followed.
+            with folders.open_folder(aside.parent) as trash:
+                fsops.rename(folder, aside, None, trash)
         except OSError as error:
             # `cache gc` may have removed the empty trash in between.
             if error.errno == errno.ENOENT and not folder.exists():

@@ -19,6 +19,7 @@ from datacheck.build.input_differences import explain
 from datacheck.build.job import BuildJob, Execution
 from datacheck.build.prepare import PreparedBuild, prepare
 from datacheck.build.salvage import salvage
+from datacheck.build.target import folder_of
 from datacheck.cache import layout
 from datacheck.cache.damage import changed_files
 from datacheck.cache.find import find_builds, newest_caches
@@ -110,8 +111,9 @@ def _cache_of(prepared: PreparedBuild, out: Path) -> Path | None:
     Raises:
         UsageError: the split has only caches of other inputs, or an unfinished build of these
             inputs.
+        StorageError: the folder of the pipeline or of the split is a link.
     """
-    target = Path(out, *prepared.address)
+    target = folder_of(out, prepared.address)
     folder = target.parent
     if target.exists():
         return target

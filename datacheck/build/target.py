@@ -110,10 +110,23 @@ def target_of(out: Path | str, where: tuple[str, str, str], building: Path | Non
         return BucketTarget(
             "/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1]
         )
+    return FolderTarget(folder_of(Path(out), where))
+
+
+def folder_of(out: Path, where: tuple[str, str, str]) -> Path:
+    """Return the folder of a cache.
+
+    Args:
+        out: the folder that holds caches.
+        where: pipeline, split, key.
+
+    Raises:
+        StorageError: the folder of the pipeline or of the split is a link.
+    """
     path = Path(out, *where)
     for folder in (path.parents[1], path.parents[0]):
         folders.check_real(folder, ", or name another folder: --out DIR")
-    return FolderTarget(path)
+    return path
 
 
 def _default() -> Path:

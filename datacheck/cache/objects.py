@@ -58,6 +58,10 @@ def parse_url(url: str) -> tuple[str, str]:
     return match["place"], prefix
 
 
+# Objects of a cache: 700,000 files of its manifest, and leftovers of uploads.
+CACHE_OBJECTS = 1_000_000
+
+
 class Objects:
     """The objects of one bucket. Safe to share between threads, and with forked children.
 
@@ -98,12 +102,24 @@ class Objects:
         return [memoryview(part).cast("B") for part in parts]
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the size of every object below a prefix, by its key."""
-        return {key: size for key, size, _ in self.listed(prefix)}
+        """Return the size of every object below the prefix of a cache, by its key.
 
-    def listed(self, prefix: str) -> list[tuple[str, int, int]]:
-        """Return key, size and time of storage [s since 1970] of every object below a prefix."""
-        listing = self._request(ObstoreClient.listed, prefix)
+        Raises:
+            CorruptionError: there are more objects than a cache has.
+        """
+        return {key: size for key, size, _ in self.listed(prefix, CACHE_OBJECTS)}
+
+    def listed(self, prefix: str, most: int | None = None) -> list[tuple[str, int, int]]:
+        """Return key, size and time of storage [s since 1970] of every object below a prefix.
+
+        Args:
+            prefix: the prefix.
+            most: the largest number of objects accepted.
+
+        Raises:
+            CorruptionError: there are more.
+        """
+        listing = self._request(ObstoreClient.listed, prefix, most)
         return [(key, size, stored_at) for key, size, stored_at in listing]
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:

@@ -41,6 +41,7 @@ _CONNECT_S = 5
 _RETRIES = 8
 RETRYING_S = 60
 _PAUSE_S = 5.0
+_NAME_LETTERS = 256 << 20  # names of the objects of one cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +208,21 @@ class ObstoreClient:
             raise CorruptionError(self._message(key, "it ends too early"))
         return parts
 
-    def listed(self, prefix: str) -> list[tuple[str, int, int]]:
+    def listed(self, prefix: str, most: int | None = None) -> list[tuple[str, int, int]]:
         """See `Objects`."""
 
         def read_pages() -> list[tuple[str, int, int]]:
-            return [
-                (entry["path"], entry["size"], int(entry["last_modified"].timestamp()))
-                for page in self._obstore.list(self._store, prefix=prefix or None)
-                for entry in page
-            ]
+            entries: list[tuple[str, int, int]] = []
+            name_letters = 0
+            for page in self._obstore.list(self._store, prefix=prefix or None):
+                for entry in page:
+                    stored_at = int(entry["last_modified"].timestamp())
+                    entries.append((entry["path"], entry["size"], stored_at))
+                    name_letters += len(entry["path"])
+                if most is not None and (len(entries) > most or name_letters > _NAME_LETTERS):
+                    text = f"more than {most:,} objects or {_NAME_LETTERS:,} letters of their names"
+                    raise CorruptionError(self._message(prefix, text))
+            return entries
 
         try:
             return self._call_in_thread(prefix, read_pages)

@@ -66,7 +66,10 @@ def check_chunk(grid: layout.Grid) -> None:
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
 _KINDS = {"array", "text", "json"}
-_FIELD_VALUES = 2_000  # JSON values in a field's attributes, which stay in memory during training
+# Of the attributes of a field, which stay in memory during training: JSON values, bytes.
+_FIELD_VALUES = 2_000
+_FIELD_BYTES = 256 << 10
+FIELDS_BYTES = 64 << 20  # attributes of all fields
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
@@ -111,13 +114,20 @@ def parse_size(value: Any) -> int:
     return value
 
 
-def parse_findings(raw: bytes) -> dict[str, list[str]]:
+def findings_bytes(samples: int) -> int:
+    """Return the largest size accepted for ``findings.json`` [bytes]: as for valid.json of a run."""
+    return min(most_bytes(layout.FINDINGS), (4 << 20) + 4096 * samples)
+
+
+def parse_findings(raw: bytes, samples: int) -> dict[str, list[str]]:
     """Return the content of ``findings.json``: finding codes by key.
 
     Raises:
-        ValueError: the document has another structure.
+        ValueError: the document has another structure, or too many values for so many samples.
     """
-    findings = parse_document(raw, layout.FINDINGS)
+    most = min(most_values(layout.FINDINGS), 2_000_000 + 32 * samples)
+    findings = json_object(raw, most)
+    check_depth(findings)
     if not all(
         isinstance(codes, list) and all(isinstance(code, str) for code in codes)
         for codes in findings.values()
@@ -215,6 +225,9 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     if count_values(attributes, _FIELD_VALUES) > _FIELD_VALUES:
         msg = f"says more than {_FIELD_VALUES:,} values of a field"
         raise ValueError(msg)
+    if (size := attribute_bytes(attributes)) > _FIELD_BYTES:
+        msg = f"says {size:,} bytes of a field; at most {_FIELD_BYTES:,} are read"
+        raise ValueError(msg)
     kind = attributes.pop("kind")
     dim = attributes.pop("dim")
     optional = attributes.pop("optional")
@@ -228,6 +241,18 @@ def parse_spec(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
     return ArraySpec(
         document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, attributes
     )
+
+
+def attribute_bytes(attributes: Mapping[str, Any]) -> int:
+    """Return the bytes of a field's attributes as JSON."""
+    return len(json.dumps(attributes))
+
+
+def check_attributes(size: int) -> None:
+    """Raise `ValueError` if the attributes of all fields so far have too many bytes."""
+    if size > FIELDS_BYTES:
+        msg = f"fields with more than {FIELDS_BYTES:,} bytes of attributes"
+        raise ValueError(msg)
 
 
 def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root) -> None:

@@ -145,6 +145,7 @@ class Cache:
         )
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
+        self._attribute_bytes = 0
         self._arrays: dict[str, StoredArray] = {}
         self._tables = RowTables(self._place, self._arrays, self.root.dims)
         self._open_arrays()
@@ -197,7 +198,7 @@ class Cache:
                 if file not in self.manifest.files:
                     self._place.fail(f"{file}: missing in {layout.MANIFEST}")
             if spec is not None:
-                self.fields[layout.field_name(name)] = spec
+                self._add_field(layout.field_name(name), spec, name + end)
         tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
         for name in (
             *tables,
@@ -209,6 +210,12 @@ class Cache:
             parsing.check_no_overlap(self.fields)
             parsing.check_sizes(self.root.windows, self.fields)
         self._share_checked_flags()
+
+    def _add_field(self, name: str, spec: ArraySpec, path: str) -> None:
+        self.fields[name] = spec
+        self._attribute_bytes += parsing.attribute_bytes(spec.attrs)
+        with self._place.checked_content(path):
+            parsing.check_attributes(self._attribute_bytes)
 
     def _share_checked_flags(self) -> None:
         """Keep the flags of checked chunks in anonymous shared memory.
@@ -439,7 +446,8 @@ class Cache:
     def findings(self) -> dict[str, list[str]]:
         """Return the codes of the findings that made samples invalid, by sample key."""
         with self._place.checked_content(layout.FINDINGS):
-            return parsing.parse_findings(self._place.read(layout.FINDINGS))
+            raw = self._place.read(layout.FINDINGS, parsing.findings_bytes(len(self)))
+            return parsing.parse_findings(raw, len(self))
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""

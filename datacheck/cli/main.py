@@ -169,7 +169,9 @@ def _ensure_utf8_mode() -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    del number, frame
+    del frame
+    # A second signal, as `timeout` sends it, would interrupt the report of the first.
+    signal.signal(number, signal.SIG_IGN)
     raise Terminated
 
 

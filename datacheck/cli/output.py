@@ -46,9 +46,9 @@ def say_notes(notes: Iterable[str]) -> None:
 def say_result(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
     """Print a result as JSON (``form`` is json) or as lines."""
     if form == "json":
-        import json
+        from datacheck.report.words import json_of
 
-        click.echo(json.dumps(value, indent=1))
+        click.echo(json_of(value))
         return
     for line in lines:
         say(line)

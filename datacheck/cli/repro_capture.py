@@ -54,7 +54,9 @@ def capture(
     )
     text = json.dumps(result["capture"], indent=1) + "\n"
     if output is None:
-        click.echo(text, nl=False)
+        from datacheck.report.words import escaped_json
+
+        click.echo(escaped_json(text.encode()), nl=False)
     else:
         outputs.write_output(
             output, text.encode(), _COMMAND, outputs.begins_with(_HEAD), mode=0o644

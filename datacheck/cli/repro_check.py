@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -90,7 +89,9 @@ def check(
             "rows": [row.as_json() for row in rows],
             **result,
         }
-        click.echo(json.dumps(document, indent=1))
+        from datacheck.report.words import json_of
+
+        click.echo(json_of(document))
     elif print_fix:
         say(*_fix_lines(rows))
     else:

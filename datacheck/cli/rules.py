@@ -167,10 +167,9 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     chosen = None if schema is None else schema_for(Path(schema), schema)
     entries = rule_entries(family, role, chosen)
     if form == "json":
-        import json
+        from datacheck.report.words import json_of
 
-        records = [entry.as_dict() for entry in entries]
-        click.echo(json.dumps(records, indent=2, ensure_ascii=False))
+        click.echo(json_of([entry.as_dict() for entry in entries]))
         return
     for entry in entries:
         say(*_entry_lines(entry, _width()))

@@ -369,7 +369,8 @@ def _next_commands(report: Report, encoding: str) -> Iterable[str]:
     worst = report.findings[0] if report.findings else None
     if worst is None or worst.severity is Severity.INFO:
         return
-    yield f"datacheck explain {clean(worst.code)}"
+    if not worst.code.startswith("-"):
+        yield f"datacheck explain {shlex.quote(clean(worst.code))}"
     key = worst.examples[0] if worst.examples else ""
     if not report.dataset["files"] or not key or key.startswith("-"):
         return  # samples of a loader have no file

@@ -33,6 +33,7 @@ _ASCII = str.maketrans(
         "\u2013": "-",
     }
 )
+_PIECE = 1 << 16  # letters
 _UNSAFE = re.compile(r"[^\n -~]")  # candidates for control characters of a terminal
 
 
@@ -55,6 +56,17 @@ def clean(text: str, *, spaces: bool = False) -> str:
     """
     if not spaces:
         text = " ".join(text.split())
+    return "".join(map(_printable, _pieces(text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the parts of a text, so that a list of single letters exists for one part only."""
+    return (text[start : start + _PIECE] for start in range(0, len(text), _PIECE))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -79,7 +91,14 @@ def escaped_json(data: bytes) -> bytes:
         Also escapes the start of CI commands that work anywhere in a line (`errors.COMMAND`); it
         only occurs in strings.
     """
-    return COMMAND.sub(r"\\u0023#", _UNSAFE.sub(_escaped, data.decode())).encode()
+    text = "".join(map(_printable_json, _pieces(data.decode())))
+    return COMMAND.sub(r"\\u0023#", text).encode()
+
+
+def _printable_json(text: str) -> str:
+    if text.replace("\n", "").isprintable():
+        return text
+    return _UNSAFE.sub(_escaped, text)
 
 
 def _escaped(match: re.Match[str]) -> str:

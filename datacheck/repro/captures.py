@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datacheck.repro.code import InstalledPackages, code, free_name, git, installed
 from datacheck.repro.hardware import blas, container, gpu, hardware, native
 from datacheck.repro.process import interpreter, process, rng, switches
+
+if TYPE_CHECKING:
+    from datacheck.cache import Cache
 
 SECTIONS = (
     "process",
@@ -168,25 +171,30 @@ def _data_section(places: Sequence[str | os.PathLike[str]]) -> Section:
 
 
 def _data_digests(path: Path) -> dict[str, str]:
-    from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only if data are named
-    from datacheck.cache.store import FolderStore  # noqa: PLC0415
-    from datacheck.errors import UsageError  # noqa: PLC0415
-    from datacheck.repro.manifest import is_manifest, make, read  # noqa: PLC0415
+    from datacheck.repro.manifest import is_manifest, make, read  # noqa: PLC0415  only if data are named
 
-    if path.is_dir():
-        try:
-            of_cache = read_manifest(FolderStore(path))
-        except UsageError:
-            pass  # not a cache
-        else:
-            return {
-                "kind": "cache",
-                "digest": of_cache.digest,
-                "content_root": of_cache.content_root,
-            }
+    if path.is_dir() and (cache := _whole_cache(path)) is not None:
+        manifest = cache.manifest
+        return {"kind": "cache", "digest": manifest.digest, "content_root": manifest.content_root}
     if is_manifest(path):
         return {"kind": "manifest", "digest": read(path).root}
     return {"kind": "folder" if path.is_dir() else "file", "digest": make(path).root}
+
+
+def _whole_cache(path: Path) -> Cache | None:
+    """Return the cache in a folder; None unless it has exactly the files of its manifest.
+
+    Any folder of data may hold a file of that name, which says nothing about the other files.
+    """
+    from datacheck.cache import open_cache  # noqa: PLC0415  only if data are named
+    from datacheck.cache.verify import verify  # noqa: PLC0415
+    from datacheck.errors import CorruptionError, UsageError  # noqa: PLC0415
+
+    try:
+        cache = open_cache(path, verify="manifest")
+        return None if verify(path, depth="quick") else cache
+    except (CorruptionError, UsageError):
+        return None
 
 
 # --------------------------------------------------------------------------------------- comparison

@@ -26,7 +26,7 @@ from datacheck.runtime.hashing import digest_value, shortened
 Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.baseline/1"
-BASELINE_BYTES = 256 * MIB  # about 27 bytes for each failing sample of a finding: nine million
+BASELINE_BYTES = 64 * MIB  # about 27 bytes for each failing sample of a finding: two million
 _TOLD = 100  # entries without a match that are reported one by one
 # Characters of a code or of field names in a message; of the reason, which each finding repeats.
 _NAME = 200

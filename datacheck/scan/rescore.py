@@ -15,7 +15,7 @@ from typing import Any
 from datacheck.errors import UsageError
 from datacheck.model.finding import Severity
 from datacheck.scan import run_documents
-from datacheck.scan.baseline import make
+from datacheck.scan.baseline import BASELINE_BYTES, make
 from datacheck.scan.judging import Judged, choose_criteria, judge_run
 from datacheck.scan.measurement_settings import MeasurementSettings, missing_measurements
 from datacheck.scan.pairs import CachedSecondRead, NoSecondRead
@@ -137,6 +137,12 @@ def baseline_of(
     samples = {int(row) for finding in accepted for row in finding.rows}
     started = run.document["run"]["started"]
     data = make(accepted, run.state.table, run.declared.name, started, reason)
+    if len(data) > BASELINE_BYTES:
+        msg = (
+            f"{request.run}: its findings make a baseline of {len(data):,} bytes; at most "
+            f"{BASELINE_BYTES:,} are read. Waive whole rules in the schema instead."
+        )
+        raise UsageError(msg)
     return data, len(accepted), len(samples), run.skipped_checks("baseline")
 
 

@@ -513,9 +513,14 @@ def finished(folder: Path, read: Callable[[Report, RunState], Read]) -> Read:
         UsageError: there is no such run, or it cannot be read.
         StorageError: this user may not read it.
     """
-    return read_run(
-        folder, lambda place, document: read(_report(document, place.resolve()), read_state(place))
-    )
+
+    def checked(place: Path, document: dict[str, Any]) -> Read:
+        state = read_state(place)
+        samples = len(state.table)
+        run_documents.check_valid(run_documents.read_valid(place, samples), document, samples)
+        return read(_report(document, place.resolve()), state)
+
+    return read_run(folder, checked)
 
 
 def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:

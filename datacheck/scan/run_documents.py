@@ -781,7 +781,8 @@ class Head(TypedDict):
     pairs: dict[str, list[str]]
 
 
-RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
+RESULT_BYTES = 8 * MIB  # a scan writes less than 1 MB
+_RESULT_TEXT = 10_000  # letters of one text in result.json; a scan writes at most 4,200
 # plus bytes for each sample
 VALID_BYTES = 4 * MIB
 VALID_BYTES_EACH = 32_768
@@ -828,17 +829,63 @@ def read_result(folder: Path) -> dict[str, Any]:
         msg = f"{RESULT} is of format {str(stored_format)[:40]!r}, and this datacheck reads {RESULT_FORMAT!r}"
         raise ValueError(msg)
     result: dict[str, Any] = _checked(Result, document, RESULT)
+    _check_texts(result)
     verdict = result["verdict"]
     crashed = bool(result["crashes"]) or "crashes" in result.get("left_out", {})
-    if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
-        verdict["status"] == "crash"
+    status_code = {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]]
+    passes_wrongly = verdict["status"] == "pass" and _fails(result)
+    if (
+        status_code != verdict["exit_code"]
+        or crashed != (verdict["status"] == "crash")
+        or passes_wrongly
     ):
         msg = (
-            f"{RESULT} is damaged: verdict.status, verdict.exit_code and crashes contradict one "
-            f"another"
+            f"{RESULT} is damaged: verdict.status, verdict.exit_code, findings and crashes "
+            f"contradict one another"
         )
         raise ValueError(msg)
     return result
+
+
+def _fails(result: Mapping[str, Any]) -> bool:
+    """Return whether a result has, or counts, findings that make the exit code 1."""
+    failing = {"error": {"error"}, "warning": {"error", "warning"}}.get(
+        result["run"]["fail_on"], set()
+    )
+    counts = result["verdict"]["counts"]
+    return any(counts[severity] for severity in failing) or any(
+        finding["severity"] in failing for finding in result["findings"]
+    )
+
+
+def check_valid(valid: Mapping[str, Any], document: Mapping[str, Any], samples: int) -> None:
+    """Refuse a result.json that counts more fit samples than the run's other files have.
+
+    Raises:
+        ValueError: the files contradict one another.
+    """
+    most = samples - len(valid["excluded"])
+    if (count := document["verdict"]["valid"]) > most:
+        msg = f"{RESULT} counts {count:,} fit samples; {VALID} leaves {most:,} of {samples:,}"
+        raise ValueError(msg)
+
+
+def _check_texts(result: Mapping[str, Any]) -> None:
+    """Refuse a text that no scan writes: outputs escape, wrap and copy every letter.
+
+    Raises:
+        ValueError: a text is longer than the limit.
+    """
+    waiting: list[Any] = [result]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and len(value) > _RESULT_TEXT:
+            msg = (
+                f"{RESULT} has a text of {len(value):,} letters; at most {_RESULT_TEXT:,} are read"
+            )
+            raise ValueError(msg)
+        waiting += [*value, *value.values()] if isinstance(value, dict) else ()
+        waiting += value if isinstance(value, list) else ()
 
 
 def result_bytes(folder: str) -> bytes:

@@ -32,6 +32,10 @@ from datacheck.schema.model import MOST_FIELDS
 MOST_BYTES = 192 << 20
 MOST_RATIO = 80
 MOST_EACH = 4096
+# Bytes of all keys: a constant, plus bytes for each row, plus a factor of their stored bytes.
+MOST_KEY_BYTES = 64 << 20
+MOST_KEY_EACH = 512
+MOST_KEY_RATIO = 16
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
@@ -219,7 +223,8 @@ def _check_groups(footer: dict[int, Any], size: int) -> int:
     if any(part.get(2, 0) > _WIDTH[_FIXED_BYTES] for part in leaves):
         msg = "a column of wide values"
         raise ValueError(msg)
-    memory = keys = stored = 0
+    key = [part[4] for part in leaves].index(_KEYS)
+    memory = keys = key_bytes = stored = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
         types = [chunk[1] for chunk in chunks]  # must agree with the tree's, which Arrow uses
@@ -227,13 +232,19 @@ def _check_groups(footer: dict[int, Any], size: int) -> int:
             msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns, or of other types"
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
-        keys += chunks[0][7]
+        keys += chunks[key][7]
+        key_bytes += chunks[key][6]
         stored += sum(chunk[7] for chunk in chunks)
     if stored > size:  # bounds the walk through all pages
         msg = f"columns of {stored:,} stored bytes in a file of {size:,}"
         raise ValueError(msg)
     if rows > keys + ROW_GROUP:  # keys differ, so LZ4 needs three bytes for each
         msg = f"{rows:,} rows with {keys:,} bytes of keys"
+        raise ValueError(msg)
+    # Keys become Python strings, and are joined again where they are written.
+    limit = MOST_KEY_BYTES + MOST_KEY_EACH * rows + MOST_KEY_RATIO * keys
+    if key_bytes > limit:
+        msg = f"keys of {key_bytes:,} bytes; at most {limit:,} are allowed for {rows:,} rows"
         raise ValueError(msg)
     return memory
 

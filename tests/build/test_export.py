@@ -155,7 +155,7 @@ def test_a_folder_of_samples_may_be_called_as_what_lies_beside_them(tmp_path, ke
     assert about(done.path)["samples"] == 1
 
 
-@pytest.mark.parametrize("key", ["a/" + "é" * 100, "a/" * 1700 + "b"])
+@pytest.mark.parametrize("key", ["a/" + "é" * 100, "a/" * 1700 + "b", "/".join(["é" * 25] * 38)])
 def test_a_key_that_no_file_can_have_gets_another_name_that_is_told(tmp_path, key):
     folder = make_cache(
         tmp_path / "c",

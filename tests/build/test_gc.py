@@ -333,7 +333,12 @@ def test_links_are_not_followed(tmp_path):
     (root / "linked").symlink_to(real.parent.parent)
     (root / "tiny/all/.trash").symlink_to(real.parent)
     assert survey(root, 0) == []
-    cache(root, 2)
+    made = cache(root, 2)
+    before = files(real.parent)
+    with pytest.raises(StorageError, match=r"\.trash: is a link"):
+        sweep(root, 0)
+    assert (made.is_dir(), files(real.parent)) == (True, before)
+    (root / "tiny/all/.trash").unlink()
     assert len(sweep(root, 0)) == 1
     assert len(open_cache(real, verify="full")) == 1
 

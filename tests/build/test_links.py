@@ -7,15 +7,15 @@ import shutil
 
 import pytest
 
-from datacheck.build import gc, staging
+from datacheck.build import gc, publish, staging
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.cache.verify import verify
 from datacheck.errors import StorageError
-from datacheck.runtime import folders
+from datacheck.runtime import folders, fsops
 from tests.build.make import tree
 from tests.build.test_gc import cache, files, sweep
-from tests.build.test_resume import golden, job, made, stagings, stopped
+from tests.build.test_resume import edited, golden, job, made, stagings, stopped
 
 __all__ = ["golden", "job", "made"]  # fixtures
 
@@ -87,6 +87,38 @@ def test_a_link_in_the_place_of_the_folder_of_builds_is_refused(job, made, tmp_p
         build_cache(job, tmp_path / "out")
     staging.remove_abandoned(built.path.parent, built.path.name)
     assert len(told(outside)) == 2
+
+
+@pytest.mark.parametrize("command", ["build", "gc", "set_aside"])
+def test_a_trash_that_is_a_link_takes_nothing(job, made, tmp_path, command):
+    built = build_cache(job, tmp_path / "out")
+    (tmp_path / "outside").mkdir()
+    (built.path.parent / layout.TRASH).symlink_to(tmp_path / "outside")
+    edited(built.path / layout.MANIFEST, lambda raw: raw if command == "gc" else b"{}")
+    run = {
+        "build": lambda: build_cache(job, tmp_path / "out"),
+        "gc": lambda: sweep(tmp_path / "out", 0),
+        "set_aside": lambda: publish.set_aside(built.path, built.path.parent),
+    }[command]
+    with pytest.raises(StorageError, match=r"\.trash: is a link"):
+        run()
+    assert built.path.is_dir()
+    assert files(tmp_path / "outside") == []
+
+
+def test_a_link_that_takes_the_place_of_the_trash_is_not_followed(tmp_path, monkeypatch):
+    made = cache(tmp_path, 1)
+    trash, outside = made.parent / layout.TRASH, tmp_path / "outside"
+    outside.mkdir()
+
+    def exchanged(path, **_):
+        path.symlink_to(outside)
+
+    monkeypatch.setattr(fsops, "make_directory", exchanged)
+    with pytest.raises(StorageError):
+        publish.set_aside(made, made.parent)
+    assert trash.is_symlink()
+    assert (made.is_dir(), files(outside)) == (True, [])
 
 
 # ---------------------------------------------------------------------------------------------- gc

@@ -469,6 +469,19 @@ def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(
     assert (made, tree(target)) == ([], golden)
 
 
+@pytest.mark.parametrize("link", ["tiny", "tiny/all"])
+def test_a_cache_behind_a_link_is_not_repaired(damaged, made, tmp_path, link):
+    job, target, _ = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    place = tmp_path / "shared" / link
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "out" / link)
+    before = tree(target.parent)
+    with pytest.raises(StorageError, match="is a link"):
+        repair_caches([job], tmp_path / "shared")
+    assert tree(target.parent) == before
+
+
 # ----------------------------------------------------------------------------------- others at work
 
 
@@ -477,11 +490,11 @@ def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeyp
     flip(target / "fields/joints/c.3.0.0")
     real, lost = fsops.rename, []
 
-    def rename(source, to):
+    def rename(source, to, *folders):
         if to.parent.name == ".trash" and not lost:
             to.parent.rmdir()  # as `cache gc` does
             lost.append(to)
-        real(source, to)
+        real(source, to, *folders)
 
     monkeypatch.setattr(fsops, "rename", rename)
     assert mend(job, target).moved.exists()
@@ -527,10 +540,10 @@ def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_neverthel
     flip(target / "fields/joints/c.3.0.0")
     real = getattr(fsops, call)
 
-    def late(one, other):
+    def late(one, other, *folders):
         if target in {one, other}:
             shutil.rmtree(target, ignore_errors=True)
-        return real(one, other)
+        return real(one, other, *folders)
 
     if call == "rename":  # a file system without exchange
         monkeypatch.setattr(fsops, "exchange", lambda *_: False)

@@ -483,7 +483,7 @@ def test_a_digest_that_is_none_is_damage(whole, tmp_path, digest):
 )
 def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path, file):
     folder = shutil.copytree(whole, tmp_path / whole.name)
-    most = parsing.most_bytes(file)
+    most = parsing.findings_bytes(5) if file == "findings.json" else parsing.most_bytes(file)
     os.truncate(folder / file, most + 1)
     raw = json.loads((folder / "manifest.json").read_text())
     raw["files"][file][0] = most + 1  # the digest of so many bytes need not fit: nobody reads them
@@ -517,6 +517,33 @@ def test_a_document_of_too_many_values_or_levels_is_refused(text):
     tracemalloc.stop()
     assert peak < 1 << 20
     assert parsing.parse_document(b'{"a":' * 64 + b"1" + b"}" * 64)
+
+
+def test_findings_have_no_more_values_than_so_many_samples_can_have(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    assert open_cache(folder).findings()
+    raw = b'{"k":[' + b",".join([b'""'] * 2_100_000) + b"]}"
+    with pytest.raises(ValueError, match="values; at most 2,000,160 are read"):
+        parsing.parse_findings(raw, 5)
+    assert len(parsing.parse_findings(raw, 5_000)["k"]) == 2_100_000
+    (folder / "findings.json").write_bytes(raw)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match="bytes; at most 4,214,784 are read"):
+        open_cache(folder).findings()
+
+
+@pytest.mark.parametrize("most", [parsing.FIELDS_BYTES, 100_000])
+def test_attributes_of_fields_are_bounded_in_bytes(whole, tmp_path, monkeypatch, most):
+    monkeypatch.setattr(parsing, "FIELDS_BYTES", most)
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    for size, refused in ((90_000, ""), (300_000, "says 300,"), (120_000, "of attributes")):
+        rewritten(folder / OF_A_FIELD, (*ROOT, "unit"), "m" * size)
+        sealed(folder)
+        if refused and (size > 200_000 or most == 100_000):
+            with pytest.raises(CorruptionError, match=refused):
+                open_cache(folder)
+        else:
+            assert len(open_cache(folder)) == 5
 
 
 PLAIN = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -1,5 +1,6 @@
 import os
 import resource
+import signal
 import subprocess
 import sys
 
@@ -265,3 +266,25 @@ def test_a_closed_output_is_no_fault():
         preexec_fn=lambda: os.close(1),
     )
     assert (run.returncode, run.stderr) == (1, "")
+
+
+def test_a_second_sigterm_does_not_interrupt_the_message_of_the_first(monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def ended(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    report = cli._report_error
+
+    def interrupted(error):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return report(error)
+
+    monkeypatch.setattr(cli, "_run_command", ended)
+    monkeypatch.setattr(cli, "_report_error", interrupted)
+    signal.signal(signal.SIGTERM, cli._terminate)
+    try:
+        assert cli.run(["scan"]) == 143
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "datacheck: interrupted.\n"

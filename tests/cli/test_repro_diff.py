@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from datacheck.cli.main import run
 from tests.repro.traces import evaluation, make_run
 
@@ -28,3 +31,17 @@ def test_what_is_no_run_ends_with_2_and_one_line(tmp_path, capsys):
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines())) == ("", 1)
     assert "no recorded run" in said.err
+
+
+def test_json_holds_nothing_that_a_runner_acts_on(tmp_path, capsys):
+    runs = [make_run(tmp_path / name) for name in "ab"]
+    config = runs[0] / "config.json"
+    document = json.loads(config.read_bytes()) if config.exists() else {}
+    config.write_text(
+        json.dumps({**document, "config": {"##vso[task.complete]": 1, "x": "##[error]"}})
+    )
+    assert run(["repro", "diff", *map(str, runs), "--format", "json"]) in {0, 1}
+    out = capsys.readouterr().out
+    assert "task.complete" in out
+    assert not re.search(r"##\w*\[", out)
+    assert "##vso[task.complete]" in str(json.loads(out))

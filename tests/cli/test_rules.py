@@ -53,6 +53,19 @@ def test_a_schema_says_what_it_makes_of_each_rule(here):
     assert rows["DC101"]["runs"] == "runs on whole samples"
 
 
+def test_json_holds_nothing_that_a_terminal_or_a_runner_acts_on(here, place):
+    name = r'"x\u009b31m\u202e ##vso[task.complete]"'
+    (place / "s.yaml").write_text(
+        "datacheck: 1\nname: s\nsamples: {files: '*.npy'}\n"
+        f"fields: {{{name}: {{role: value, shape: [3]}}, y: {{role: value}}}}\n"
+        f"rules: {{DC221: {{severity: off, reason: {name}}}}}\n"
+    )
+    out = here("rules", "--schema", "s.yaml", "--format", "json")[1]
+    assert json.loads(name) in str(json.loads(out)).encode().decode("unicode_escape")
+    assert out.replace("\n", "").isprintable()
+    assert "##vso[" not in out
+
+
 def test_fields_with_chinese_names_stay_within_the_terminal(here, place, monkeypatch):
     monkeypatch.setenv("COLUMNS", "70")
     fields = "".join(f"  左手食指关节{n}: {{role: value, shape: [4]}}\n" for n in range(20))

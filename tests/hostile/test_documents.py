@@ -25,6 +25,7 @@ from datacheck.errors import DamagedRunError, UsageError
 from datacheck.model.table import Measured, Table, Texts
 from datacheck.report import croissant
 from datacheck.runtime.documents import Arrays, check_values, open_document, read_json
+from datacheck.runtime.hashing import digest64
 from datacheck.scan import Request, run_scan, samples, scan
 from datacheck.scan.rescore import Rescore, baseline_of, rescore
 from datacheck.scan.run_dir import Journal, RunLocation
@@ -250,6 +251,20 @@ def test_keys_of_which_a_few_bytes_make_a_gigabyte_are_refused(tmp_path, version
         samples.check(file)
 
 
+def test_long_keys_that_a_small_file_packs_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_KEY_BYTES", 1 << 20)
+    monkeypatch.setattr(samples, "MOST_EACH", 4096)
+    long = pa.array(["x" * 3_880 + f"{n:09d}" for n in range(1_000)])
+    for table in (pa.table({"key": long}), pa.table({"file": ["a"] * 1_000, "key": long})):
+        with pytest.raises(ValueError, match=r"keys of 3,\d+,\d+ bytes; at most [12],\d+,\d+"):
+            parquet(table, tmp_path / "a.parquet")
+    # honest paths pack less
+    paths = pa.array(
+        [f"{'d' * 300}/{digest64(bytes([n % 256, n // 256])):x}" * 3 for n in range(1_000)]
+    )
+    parquet(pa.table({"key": paths}), tmp_path / "b.parquet")
+
+
 def test_words_that_take_more_memory_than_the_file_says_are_refused(tmp_path):
     path, rows = tmp_path / "a.parquet", 2
     words = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["a", "b", "c"]))
@@ -420,6 +435,14 @@ def rewritten(path, change):
         (lambda said: said["run"].update(rule_seconds={EVIL: 1.0}), "run.rule_seconds"),
         (lambda said: said["dataset"].update(digest=EVIL), "dataset.digest"),
         (lambda said: said["schema"].update(digest="x" * 1001), "schema.digest"),
+        (lambda said: said["findings"][0].update(message="x" * 10_001), "a text of 10,001 letters"),
+        (lambda said: said["unchecked"].append("x" * 10_001), "a text of 10,001 letters"),
+        (
+            lambda said: said["dataset"]["splits"].update(
+                {"x" * 10_001: {"samples": 1, "valid": 1}}
+            ),
+            "a text of",
+        ),
     ],
 )
 def test_a_value_of_another_type_is_told(place, change, told, capsys):
@@ -432,6 +455,38 @@ def test_a_value_of_another_type_is_told(place, change, told, capsys):
         out, err = capsys.readouterr()
         assert told in err
         assert not {sign for sign in out + err if not sign.isprintable()} - {"\n"}
+
+
+def test_a_verdict_that_the_other_files_contradict_is_told(place, capsys):
+    np.save("data/2.npy", np.full(3, 70.0))
+    folder = made()
+    result = folder / "result.json"
+    original = result.read_bytes()
+
+    def passing(said):
+        said["verdict"].update(status="pass", exit_code=0)
+
+    def counted(said):
+        passing(said)
+        said["findings"] = []
+
+    def hidden(said):
+        counted(said)
+        said["verdict"]["counts"] = {"error": 0, "warning": 0, "info": 0}
+        said["verdict"]["valid"] = said["dataset"]["samples"]["listed"]
+
+    for change, told in (
+        (passing, "contradict one another"),
+        (counted, "contradict one another"),
+        (hidden, "fit samples; valid.json leaves"),
+    ):
+        result.write_bytes(original)
+        rewritten(result, change)
+        assert run(["report", "run"]) == 2
+        assert told in capsys.readouterr().err
+    result.write_bytes(original)
+    rewritten(result, lambda said: (passing(said), said["run"].update(fail_on="never")))
+    assert run(["report", "run"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ followed.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,7 +199,7 @@ def places_of_builds(ground: Ground) -> list[list[str]]:
         (".building", ".trash", "plain", "plain/all", "plain/.building", "plain/all/.building")
     ):
         bait(ground.place / f"caches{number}" / name, victim)
-        asked.append([*BUILD, f"caches{number}"])
+        asked += [[*BUILD, f"caches{number}"], ["cache", "repair", *BUILD[2:], f"caches{number}"]]
     for number, name in enumerate(
         (f".building/{key}.{HEX}", f".building/{key}", f"plain/all/.building/{key}.{HEX}")
     ):
@@ -221,9 +222,16 @@ def what_is_collected(ground: Ground) -> list[list[str]]:
         bait(place / f"{'0' * 16}.{HEX}" / "zarr.json", victim / "keep.txt")
     bait(cache.parent / ("f" * 16), victim)
     bait(top / "other", victim)
+    for name in ("trashed", "damaged"):
+        copy = ground.place / name / cache.relative_to(top)
+        shutil.copytree(cache, copy)
+        bait(copy.parent / ".trash", victim)
+    copy.chmod(0o755)
+    (copy / "manifest.json").unlink()
+    (copy / "manifest.json").write_text("{}")
     bait(ground.place / "linked/.trash", victim)
     bait(ground.place / "linked2/.building", victim)
     return [
         ["cache", "gc", name, "--keep", "0", "--unlocked", "--delete"]
-        for name in ("caches", "linked", "linked2")
-    ]
+        for name in ("caches", "linked", "linked2", "trashed")
+    ] + [["cache", "repair", *BUILD[2:], "damaged"], [*BUILD, "damaged"]]

@@ -212,6 +212,13 @@ def test_a_sample_that_no_command_shows_is_not_in_one(said):
     assert commands(said) == ["datacheck explain DC201"]
 
 
+def test_a_code_of_a_shared_run_is_one_word_of_a_command():
+    code = "DC221; touch x #"
+    first, *_ = commands(report(finding(code=code)))
+    assert shlex.split(first) == ["datacheck", "explain", code]
+    assert not [line for line in commands(report(finding(code="--help"))) if "explain" in line]
+
+
 def test_without_a_fault_there_is_nothing_to_do_next():
     assert commands(report()) == commands(report(finding(severity=Severity.INFO))) == []
 

@@ -1,6 +1,7 @@
 import json
 import re
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,23 @@ def test_json_says_the_same_and_holds_no_command_of_ci():
     printed = escaped_json(json.dumps(said, indent=2).encode())
     assert not re.search(rb"##\w*\[", printed)
     assert json.loads(printed) == said
+
+
+def test_long_texts_take_little_memory_and_are_escaped_as_short_ones():
+    text = "\u4e2d" * 1_000_000
+    said = json.dumps({"a": text, "b": "\x9b"}, ensure_ascii=False, indent=2).encode()
+    tracemalloc.start()
+    assert clean(text) == text
+    assert json.loads(escaped_json(said)) == {"a": text, "b": "\x9b"}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    mixed = ("\u4e2d\x1b\U0001f600\n##[a" * 40_000)[1:]
+    assert clean(mixed, spaces=True) == clean(mixed[:3], spaces=True) + clean(
+        mixed[3:], spaces=True
+    )
+    assert b"##[" not in escaped_json(b"#" * 65_535 + b"##[" + b"#" * 65_535 + b"#[")
+    assert "\x9b" not in escaped_json(said).decode()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 import xxhash
 
 from datacheck.cache.find import find_caches
+from datacheck.cache.manifest import write_manifest
 from datacheck.repro import capture as capture_here
 from datacheck.repro import code as code_module
 from datacheck.repro import hardware as native_module
@@ -392,6 +393,31 @@ def test_where_a_package_is_installed_does_not_count(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "path", [str(place)])
         records.append(installed().packages["planted"]["record"])
     assert records[0] == records[1] is not None
+
+
+def test_a_manifest_of_a_cache_says_nothing_about_other_files_beside_it(tmp_path, repository):
+    with tarfile.open(repository / "tests/golden/1-plain.tar.xz") as archive:
+        archive.extractall(tmp_path / "cache", filter="data")
+    cache = next(iter(find_caches(tmp_path / "cache")))
+    alone, data = tmp_path / "alone", tmp_path / "data"
+    alone.mkdir()
+    write_manifest(alone, {}, "0" * 32)
+    data.mkdir()
+    shutil.copy(cache / "manifest.json", data)
+
+    def digests():
+        said = capture_here(data=[cache, alone, data])["data"]
+        return [(entry["kind"], entry["digest"]) for entry in said.values()]
+
+    for folder in (alone, data):
+        (folder / "0.npy").write_bytes(bytes(100))
+    before = digests()
+    assert [kind for kind, _ in before] == ["cache", "folder", "folder"]
+    for folder in (alone, data, cache):
+        (folder / "0.npy").write_bytes(b"\1" * 100)
+    after = digests()
+    assert [kind for kind, _ in after] == ["folder"] * 3
+    assert not {*before} & {*after}
 
 
 def test_data_are_told_by_their_digests(tmp_path, repository, monkeypatch):

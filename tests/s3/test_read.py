@@ -15,7 +15,7 @@ import zarr
 from torch.utils.data import DataLoader
 
 from datacheck import CachedDataset, open_cache
-from datacheck.cache import chunk_rows, objects
+from datacheck.cache import chunk_rows, objects, obstore_client
 from datacheck.cache.codec import Codec
 from datacheck.cache.diff import diff
 from datacheck.cache.find import choose_cache, find_caches
@@ -64,6 +64,17 @@ def plain(tmp_path_factory):
 def place(folder, server):
     """A committed cache that no test changes."""
     return committed(folder, fresh())
+
+
+@pytest.mark.parametrize(
+    ("module", "limit"), [(objects, "CACHE_OBJECTS"), (obstore_client, "_NAME_LETTERS")]
+)
+def test_a_bucket_that_lists_too_much_below_a_cache_is_refused(place, monkeypatch, module, limit):
+    assert verify(place, depth="quick") == []
+    monkeypatch.setattr(module, limit, 5)
+    (problem,) = verify(place, depth="quick")
+    assert "more than" in problem.what
+    assert "letters of their names" in problem.what
 
 
 @pytest.mark.parametrize("checks", ["manifest", "touch", "always", "full"])

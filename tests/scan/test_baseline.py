@@ -12,7 +12,7 @@ from datacheck.errors import UsageError
 from datacheck.model.finding import Finding, Level, Severity, Verdict
 from datacheck.model.table import Texts
 from datacheck.rules.engine import RuleResults
-from datacheck.scan import Request, baseline, run_scan
+from datacheck.scan import Request, baseline, rescore, run_scan
 from datacheck.schema.load import parse_schema
 from tests.scan.conftest import make_table
 
@@ -131,6 +131,17 @@ def test_a_file_that_is_no_baseline_is_refused(place, text, said):
         run(place, path)
     with pytest.raises(UsageError, match="no such file"):
         run(place, place / "none.json")
+
+
+def test_a_baseline_that_is_too_large_to_be_read_is_not_made(place, monkeypatch):
+    run(place)
+    monkeypatch.setattr(rescore, "BASELINE_BYTES", 10)
+    with pytest.raises(UsageError, match=r"a baseline of \d+ bytes; at most 10 are read"):
+        rescore.baseline_of(rescore.Rescore(place / ".datacheck/latest"), "")
+    monkeypatch.setattr(baseline, "BASELINE_BYTES", 10)
+    (place / "baseline.json").write_bytes(b" " * 11)
+    with pytest.raises(UsageError, match="at most 10 are read"):
+        baseline.read(place / "baseline.json")
 
 
 def test_a_small_file_of_very_many_values_is_refused_before_they_are_made(tmp_path, monkeypatch):

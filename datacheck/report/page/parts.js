@@ -141,7 +141,7 @@ function card(finding, run, show) {
       ["Fix", finding.fix],
       ["Hides", hidden ? `${hidden}: not judged on these samples` : null],
     ], "pairs"),
-    el("div", {class: "foot small"}, copyable(`datacheck explain ${finding.rule}`), suppression(finding, run), numbersOf(finding)));
+    el("div", {class: "foot small"}, /^[\p{L}\w][\p{L}\w.:-]*$/u.test(finding.rule) ? copyable(`datacheck explain ${finding.rule}`) : null, suppression(finding, run), numbersOf(finding)));
 }
 
 function causeOf(finding) {
