@@ -3,7 +3,7 @@
 Value: "times", seconds since the first frame. The boxes of ISO/IEC 14496-12 are walked without
 reading the pictures. The video track with the most frames (the first of several) is used: ``mdhd``
 gives the clock, ``stts`` the duration of each frame, ``ctts`` the delay from its decoding to its
-display. ``stsz`` must count the same frames.
+display. ``stsz`` must count the same frames, and they must lie in the file.
 """
 
 from __future__ import annotations
@@ -152,11 +152,38 @@ def _frames(data: bytes, table: _Box) -> int:
     return int(count)
 
 
-def _times(data: bytes, track: _Box) -> Array:
+def _check_places(data: bytes, table: _Box, frames: int, size: int) -> None:
+    """Check that the frames of a track lie in a file of `size` bytes, if the track says where.
+
+    A box of pictures without a size reaches to the end of the file, also of one that is cut short.
+    """
+    inner = {box.kind: box for box in _child_boxes(data, table)}
+    kind = b"co64" if b"co64" in inner else b"stco"
+    if kind not in inner:
+        return
+    width = 8 if kind == b"co64" else 4
+    start = inner[kind].start + 8
+    count = int.from_bytes(data[start - 4 : start], "big")
+    if start + width * count > inner[kind].stop:
+        msg = f"box {_kind_text(kind)} is shorter than the {count:,} entries that it declares"
+        raise FormatError(msg)
+    places = np.frombuffer(data, f">u{width}", count, start)
+    sizes = inner[b"stsz"].start + 4
+    same = int.from_bytes(data[sizes : sizes + 4], "big")
+    listed = np.frombuffer(data, ">u4", 0 if same else frames, sizes + 8)
+    total = frames * same + int(listed.sum(dtype=np.int64))
+    stop = max(int(places.max()), int(places.min()) + total) if frames and count else 0
+    if stop > size:
+        msg = f"its frames reach to byte {stop:,} at least, the file has {size:,}: it is cut short"
+        raise FormatError(msg)
+
+
+def _times(data: bytes, track: _Box, size: int) -> Array:
     """Return the display times of a track's frames: float64 (frames) [s], ascending, from 0."""
     media = _single_box(data, track, b"mdia")
     table = _single_box(data, media, b"minf", b"stbl")
     frames = _frames(data, table)
+    _check_places(data, table, frames, size)
     durations = _expand_runs(_runs(data, _single_box(data, table, b"stts"), ">u4"), frames, "stts")
     times = np.cumsum(durations) - durations
     offsets_box = next((b for b in _child_boxes(data, table) if b.kind == b"ctts"), None)
@@ -194,7 +221,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     with wrap_errors("damaged MP4"):
         data = _header(path)
         tracks = [b for b in _child_boxes(data, _Box(b"moov", 0, len(data))) if b.kind == b"trak"]
-        videos = [_times(data, track) for track in tracks if _is_video(data, track)]
+        size = path.stat().st_size
+        videos = [_times(data, track, size) for track in tracks if _is_video(data, track)]
     if not videos:
         msg = f"no video among {len(tracks)} tracks"
         raise FormatError(msg)

@@ -72,3 +72,33 @@ def test_a_scan_pairs_videos_with_rows_without_decoding_them(tmp_path):
 def test_a_file_without_a_suffix_is_known_by_its_first_bytes(tmp_path):
     (tmp_path / "video").write_bytes((MP4 / "y_end.mp4").read_bytes())
     assert len(read_all(tmp_path / "video")["times"]) == 10
+
+
+def placed(width):
+    """Return a file whose track says where its frames are, and whose last box has no size."""
+    data = bytearray((MP4 / "y_front.mp4").read_bytes())
+    kind = {4: b"stco", 8: b"co64"}[width]
+    table = data.index(b"stsz") - 4
+    added = 16 + width
+    mdat = data.rindex(b"mdat") + 4 + added
+    box = added.to_bytes(4, "big") + kind + bytes(4) + (1).to_bytes(4, "big")
+    data[table:table] = box + mdat.to_bytes(width, "big")
+    for parent in (b"moov", b"trak", b"mdia", b"minf", b"stbl"):
+        place = data.index(parent) - 4
+        size = int.from_bytes(data[place : place + 4], "big") + added
+        data[place : place + 4] = size.to_bytes(4, "big")
+    data[mdat - 8 : mdat - 4] = bytes(4)
+    return data, mdat
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_frames_behind_the_end_of_a_file_are_refused(tmp_path, width):
+    """A last box without a size reaches to the end of the file, wherever that is."""
+    data, mdat = placed(width)
+    path = tmp_path / "a.mp4"
+    path.write_bytes(data)
+    assert len(read_all(path)["times"]) == 10
+    for end in (mdat, mdat + 2, len(data) - 1):
+        path.write_bytes(data[:end])
+        with pytest.raises(FormatError, match="its frames reach to byte"):
+            read_all(path)
