@@ -782,7 +782,7 @@ class Head(TypedDict):
 
 
 RESULT_BYTES = 8 * MIB  # a scan writes less than 1 MB
-_RESULT_TEXT = 10_000  # letters of one text in result.json; a scan writes at most 4,200
+_RESULT_TEXT = 100_000  # letters of one text in result.json; a scan writes at most 4,200
 # plus bytes for each sample
 VALID_BYTES = 4 * MIB
 VALID_BYTES_EACH = 32_768

@@ -435,11 +435,14 @@ def rewritten(path, change):
         (lambda said: said["run"].update(rule_seconds={EVIL: 1.0}), "run.rule_seconds"),
         (lambda said: said["dataset"].update(digest=EVIL), "dataset.digest"),
         (lambda said: said["schema"].update(digest="x" * 1001), "schema.digest"),
-        (lambda said: said["findings"][0].update(message="x" * 10_001), "a text of 10,001 letters"),
-        (lambda said: said["unchecked"].append("x" * 10_001), "a text of 10,001 letters"),
+        (
+            lambda said: said["findings"][0].update(message="x" * 100_001),
+            "a text of 100,001 letters",
+        ),
+        (lambda said: said["unchecked"].append("x" * 100_001), "a text of 100,001 letters"),
         (
             lambda said: said["dataset"]["splits"].update(
-                {"x" * 10_001: {"samples": 1, "valid": 1}}
+                {"x" * 100_001: {"samples": 1, "valid": 1}}
             ),
             "a text of",
         ),
