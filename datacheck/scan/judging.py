@@ -63,7 +63,7 @@ def choose_criteria(
     rates: StepRates,
     level: Depth,
     prior: PriorResults,
-    own_modules: Sequence[str],
+    own_modules: Sequence[str] | None,
     *,
     allow_unread: bool,
 ) -> Criteria:
@@ -73,13 +73,15 @@ def choose_criteria(
         rates: has the schema in force.
         level: how deep the scan reads.
         prior: the reference and the baseline.
-        own_modules: folders in which the schema's own checks are found.
+        own_modules: folders in which the schema's own checks are found; None: the schema has none
+            that may run, and folders of earlier scans in this process stay.
         allow_unread: as in `Criteria`.
 
     Raises:
         UsageError: an option of a rule is wrong.
     """
-    add_module_folders(own_modules)
+    if own_modules is not None:
+        add_module_folders(own_modules)
     schema = rates.schema
     choices = choose_rules(schema, rules_for(schema), level)
     return Criteria(schema, rates, level, choices, prior, allow_unread)

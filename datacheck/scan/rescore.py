@@ -156,7 +156,7 @@ def _judge(run: StoredRun, request: Rescore, prior: PriorResults) -> Judged:
     rates = run.rates
     if not run.trusted:
         rates = rates._replace(schema=without_checks(rates.schema))
-    own_modules = request.paths if run.trusted else ()
+    own_modules = request.paths if run.trusted else None
     criteria = choose_criteria(
         rates, run.level, prior, own_modules, allow_unread=request.allow_unread
     )

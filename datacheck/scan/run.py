@@ -30,7 +30,7 @@ from datacheck.scan.prior_results import PriorResults, read_prior_results
 from datacheck.scan.run_dir import Journal, run_location
 from datacheck.scan.run_writer import RunContents, publish
 from datacheck.scan.scan_run import Request, ScanRun
-from datacheck.scan.scanned_dataset import ScannedDataset, open_dataset
+from datacheck.scan.scanned_dataset import open_dataset
 from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.model import Schema
 
@@ -54,24 +54,21 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         Rows depend on the data and the schema only, never on workers, order or interruptions. Where
         the files of an earlier scan turn out to be damaged, every data file is read again.
     """
-    began = time.time()
     prior = read_prior_results(schema, request.reference, request.baseline)
-    dataset = open_dataset(schema, request.data, request.roots)
     try:
-        return _scan(dataset, prior, request, began, progress)
+        return _scan(schema, prior, request, progress)
     except DamagedRunError:
         if request.rehash:
             raise
-        return _scan(dataset, prior, replace(request, rehash=True), began, progress)
+        # listed anew: files may have changed since
+        return _scan(schema, prior, replace(request, rehash=True), progress)
 
 
 def _scan(
-    dataset: ScannedDataset,
-    prior: PriorResults,
-    request: Request,
-    began: float,
-    progress: Progress | None,
+    schema: Schema, prior: PriorResults, request: Request, progress: Progress | None
 ) -> ScanRun:
+    began = time.time()
+    dataset = open_dataset(schema, request.data, request.roots)
     level = request.level or dataset.default_level
     criteria = choose_criteria(
         dataset.rates, level, prior, request.paths, allow_unread=request.allow_unread
@@ -84,9 +81,7 @@ def _scan(
             dataset, job, criteria.settings, place, journal, progress, rehash=request.rehash
         )
         state = measured.state
-        second_read = CachedSecondRead(
-            Rereader(job, lambda: dataset.work.items, progress), state.pairs
-        )
+        second_read = CachedSecondRead(Rereader(job, dataset.items, progress), state.pairs)
         rows_of = state.folder if measured.kept_samples else None
         judged = judge_run(state, criteria, second_read, rows_of)
         facts = RunContext(

@@ -6,9 +6,8 @@ and the statistics, classes and step rates that files of the data state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from datacheck.errors import UsageError
@@ -23,7 +22,7 @@ from datacheck.sources import (
     with_rate,
     with_stats,
 )
-from datacheck.sources.base import Work
+from datacheck.sources.base import Item, Work
 from datacheck.sources.indexes import StepRates
 from datacheck.sources.listing import Listing, list_files, target
 
@@ -65,10 +64,9 @@ class ScannedDataset:
         """How deep a scan reads where the user names no level."""
         return "deep" if self.listing.nbytes <= SMALL else "numeric"
 
-    @cached_property
-    def work(self) -> Work:
-        """The items that the schema makes of the listing."""
-        return plan_work(self.schema, self.listing)
+    def items(self) -> Sequence[Item]:
+        """Return the items to read; planned at each call, as a million of them take much memory."""
+        return plan_work(self.schema, self.listing).items
 
     def plan(self) -> Work:
         """Return the plan of a scan: the items, and the notes on everything that was listed.
@@ -76,7 +74,7 @@ class ScannedDataset:
         Raises:
             UsageError: the schema fits no file.
         """
-        work = self.work
+        work = plan_work(self.schema, self.listing)
         if not work.items and not any(note.missing for note in work.notes):
             from datacheck.scan.suggest import mismatch_error  # noqa: PLC0415  it loads all built-in schemas
 

@@ -321,7 +321,7 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
     tmp_path, monkeypatch, verify, some
 ):
     """Samples of one chunk, chunks of many samples, and clouds of many chunks; asked for twice and out of order."""
-    monkeypatch.setattr(sharded_array, "_CHECKED", some)
+    monkeypatch.setattr(sharded_array, "_COPY_BYTES", some)
     rng = np.random.default_rng(3)
     specs = {
         "one": ArraySpec("float32", (20_000,)),

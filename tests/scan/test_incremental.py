@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.scan import Request, run_scan
+from datacheck.errors import DamagedRunError
+from datacheck.scan import Request, judging, run_scan
 from datacheck.scan.run_documents import result, valid
 from datacheck.schema.load import parse_schema
 
@@ -151,3 +152,29 @@ def test_the_schema_of_a_run_is_what_it_was_judged_by_whatever_became_of_the_las
     again = run_scan(schema, Request(in_tmp / "data"))
     assert again.report.run["kept_files"] > 0
     assert Path(again.report.folder, "schema.yaml").read_text() == said
+
+
+def test_a_scan_that_begins_again_for_a_damaged_earlier_one_lists_the_files_anew(
+    in_tmp, monkeypatch
+):
+    """Files may change until it is known that the earlier run is damaged."""
+    rng, judge = np.random.default_rng(0), judging.judge
+    schema = parse_schema(
+        "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: {x: {shape: [P, 3]}}\n"
+    )
+    for name in ("0", "1"):
+        np.save(in_tmp / f"{name}.npy", rng.normal(size=(10, 3)))
+    run_scan(schema, Request(in_tmp))
+    judged = []
+
+    def judge_after_a_change(*arguments, **options):
+        judged.append(None)
+        if len(judged) == 1:
+            np.save(in_tmp / "1.npy", rng.normal(size=(20, 3)))
+            np.save(in_tmp / "2.npy", rng.normal(size=(30, 3)))
+            raise DamagedRunError("damaged")
+        return judge(*arguments, **options)
+
+    monkeypatch.setattr(judging, "judge", judge_after_a_change)
+    report = run_scan(schema, Request(in_tmp)).report
+    assert (report.exit_code, report.dataset["samples"]["checked"], len(judged)) == (0, 3, 2)

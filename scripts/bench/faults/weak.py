@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import random
 import resource
@@ -259,15 +260,19 @@ def controls(place: Place, seed: int) -> list[str]:
         patch.object(pipeline, "check_nothing_missing", lambda *_: None),
     ]
 
-    def remembering(*given: Any) -> dict[str, Any]:
-        part = real(*given)
-        item = given[2].item
-        return part | {"items": [[item["path"], item["split"], [item["path"]]]]}
+    def remembering(*given: Any) -> Any:
+        answer = real(*given)
+        item = given[0].item
+        return dataclasses.replace(answer, items=[(item["path"], item["split"], [item["path"]])])
 
-    real = vars(measuring)["_dead"]
+    real = vars(measuring)["_answer_for"]
     for name, broken, what in (
         ("one that builds without what it gave up", hasty, build),
-        ("one that remembers what died", [patch.object(measuring, "_dead", remembering)], scan),
+        (
+            "one that remembers what died",
+            [patch.object(measuring, "_answer_for", remembering)],
+            scan,
+        ),
     ):
         with contextlib.ExitStack() as stack:
             for one in broken:
