@@ -23,7 +23,7 @@ REPAIR = "datacheck cache repair with the arguments of the datacheck cache build
 NO_MANIFEST = "its manifest is gone, and the cache cannot be read without it"
 
 
-class _Part(click.ParamType[tuple[int, int]]):
+class _ShardPart(click.ParamType[tuple[int, int]]):
     name = "N/T"
 
     def convert(
@@ -55,7 +55,7 @@ class _Part(click.ParamType[tuple[int, int]]):
     help="Check every byte, and the digest of every sample as it is served.",
 )
 @click.option(
-    "--subset", type=_Part(), help="Check part N of T of the shards, and everything else."
+    "--subset", type=_ShardPart(), help="Check part N of T of the shards, and everything else."
 )
 @click.option(
     "--expect",

@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _MdsColumn:
     """One column of a shard.
 
     Args:
@@ -54,7 +54,7 @@ class _Column:
     decode: Decoder | None
 
 
-class _Shard(CountedContainer):
+class _MdsShard(CountedContainer):
     """An open shard.
 
     Args:
@@ -63,7 +63,7 @@ class _Shard(CountedContainer):
         columns: by name, in stored order.
     """
 
-    def __init__(self, file: BinaryIO, offsets: Array, columns: Mapping[str, _Column]) -> None:
+    def __init__(self, file: BinaryIO, offsets: Array, columns: Mapping[str, _MdsColumn]) -> None:
         self._file = file
         self._offsets = offsets
         self._columns = columns
@@ -106,7 +106,7 @@ class _Shard(CountedContainer):
             msg = f"{name}: {error}"
             raise FormatError(msg, error.code) from error
 
-    def _locate(self, name: str) -> tuple[int, _Column]:
+    def _locate(self, name: str) -> tuple[int, _MdsColumn]:
         """Return the number of the sample and the column of a value."""
         key, _, column = name.partition("/")
         if not _KEY.fullmatch(key) or int(key) >= self._samples or column not in self._columns:
@@ -168,7 +168,7 @@ def _open(path: AnyPath, hint: Hint) -> Container:
     except BaseException:
         file.close()
         raise
-    return _Shard(file, offsets, columns)
+    return _MdsShard(file, offsets, columns)
 
 
 def _open_plain(path: AnyPath, entry: ShardEntry | None) -> BinaryIO:
@@ -237,7 +237,7 @@ def _read_offsets(file: BinaryIO, stored: int) -> Array:
     return offsets
 
 
-def _read_columns(file: BinaryIO, offsets: Array) -> dict[str, _Column]:
+def _read_columns(file: BinaryIO, offsets: Array) -> dict[str, _MdsColumn]:
     """Return the columns by name, from the header: JSON between the offsets and the samples."""
     size = int(offsets[0]) - _offsets_stop(len(offsets) - 1)
     check_bytes(size, "its header", TEXT_BYTES)
@@ -265,7 +265,7 @@ def _read_columns(file: BinaryIO, offsets: Array) -> dict[str, _Column]:
     return {column.name: column for column in columns}
 
 
-def _column(name: str, encoding: str, size: Any) -> _Column:
+def _column(name: str, encoding: str, size: Any) -> _MdsColumn:
     if size is not None and (type(size) is not int or not 0 < size <= VALUE_BYTES):
         msg = f"{name}: a size of {str(size)[:40]} bytes"
         raise FormatError(msg)
@@ -274,10 +274,10 @@ def _column(name: str, encoding: str, size: Any) -> _Column:
     if needed is not None and size != needed:
         msg = f"{name}: {encoding[:60]} needs {needed:,} bytes, its header says {size}"
         raise FormatError(msg)
-    return _Column(name, encoding, size, array, decoder(encoding))
+    return _MdsColumn(name, encoding, size, array, decoder(encoding))
 
 
-def _index_values(columns: Mapping[str, _Column], samples: int) -> dict[str, Any]:
+def _index_values(columns: Mapping[str, _MdsColumn], samples: int) -> dict[str, Any]:
     """Return what an index entry must say of the header, by its keys there."""
     return {
         "format": "mds",

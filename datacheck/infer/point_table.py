@@ -27,14 +27,14 @@ _FEWEST_COLORS = 64
 _MEASURED_TABLE_WIDTHS = {4, 5}
 
 
-class _Column(NamedTuple):
+class _PointColumn(NamedTuple):
     low: float
     high: float
     is_whole: bool
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ColumnGroup:
     """Consecutive columns of the table that are one thing."""
 
     name: str
@@ -58,12 +58,12 @@ def guess_point_table(
     Returns:
         {} where the values do not show that the first three columns are coordinates.
     """
-    columns = [_Column(low, high, bool(whole)) for low, high, whole in profile.columns]
+    columns = [_PointColumn(low, high, bool(whole)) for low, high, whole in profile.columns]
     if not _is_plain_table(table) or not columns or all(c.is_whole for c in columns[:3]):
         return {}
     is_only = name in {ONE_ARRAY, ONE_TABLE}
     is_named = re.search(_CLOUD_NAMES, (files if is_only else name).lower()) is not None
-    triples: list[_Part] = []
+    triples: list[_ColumnGroup] = []
     if is_named or (is_only and not _are_shares(columns[:3])):
         triples = _find_triples(columns, profile.unit_triples)
     if not triples and not (is_named and _has_measured_column(columns)):
@@ -87,31 +87,33 @@ def _is_plain_table(table: Guess) -> bool:
     return is_table and table.spec.keys() <= {"shape", "range", "finite", "optional"}
 
 
-def _are_shares(columns: Sequence[_Column]) -> bool:
+def _are_shares(columns: Sequence[_PointColumn]) -> bool:
     return min(c.low for c in columns) >= 0 and max(c.high for c in columns) <= _MOST_SHARE
 
 
-def _has_measured_column(columns: Sequence[_Column]) -> bool:
+def _has_measured_column(columns: Sequence[_PointColumn]) -> bool:
     """Tell whether an intensity or the like follows the coordinates."""
     return len(columns) in _MEASURED_TABLE_WIDTHS and columns[3].low >= 0
 
 
-def _coordinates(profile: FieldProfile) -> _Part:
+def _coordinates(profile: FieldProfile) -> _ColumnGroup:
     cloud = guess_cloud(profile)
-    return _Part("xyz", 0, 3, {"role": "points"} | cloud.spec, cloud.why)
+    return _ColumnGroup("xyz", 0, 3, {"role": "points"} | cloud.spec, cloud.why)
 
 
-def _find_triples(columns: Sequence[_Column], unit_triples: Sequence[int]) -> list[_Part]:
+def _find_triples(
+    columns: Sequence[_PointColumn], unit_triples: Sequence[int]
+) -> list[_ColumnGroup]:
     """Return the colours and normals that follow the coordinates without a gap."""
-    triples: list[_Part] = []
+    triples: list[_ColumnGroup] = []
     for start in (3, 6):
         triple = columns[start : start + 3]
         if len(triple) < 3:
             break
         if start in unit_triples:
-            part = _Part("normal", start, 3, {"role": "normal"})
+            part = _ColumnGroup("normal", start, 3, {"role": "normal"})
         elif color_range := _color_range(triple):
-            part = _Part("rgb", start, 3, {"role": "color", "range": color_range})
+            part = _ColumnGroup("rgb", start, 3, {"role": "color", "range": color_range})
         else:
             break
         if part.name in {known.name for known in triples}:
@@ -120,7 +122,7 @@ def _find_triples(columns: Sequence[_Column], unit_triples: Sequence[int]) -> li
     return triples
 
 
-def _color_range(triple: Sequence[_Column]) -> str:
+def _color_range(triple: Sequence[_PointColumn]) -> str:
     """Return the range of three columns of colours, "" if they are none."""
     high = max(c.high for c in triple)
     if min(c.low for c in triple) < 0:
@@ -131,7 +133,9 @@ def _color_range(triple: Sequence[_Column]) -> str:
     return "0..255" if _FEWEST_COLORS < high <= 255 and class_columns < 2 else ""
 
 
-def _other_columns(columns: Sequence[_Column], start: int, *, has_labels: bool) -> Iterator[_Part]:
+def _other_columns(
+    columns: Sequence[_PointColumn], start: int, *, has_labels: bool
+) -> Iterator[_ColumnGroup]:
     """Yield the columns behind colours and normals: labels first, then measurements.
 
     Args:
@@ -145,15 +149,15 @@ def _other_columns(columns: Sequence[_Column], start: int, *, has_labels: bool) 
         if is_label and free_names:
             yield _label_column(free_names.pop(0), number, column)
         elif number == 3 and not column.is_whole and column.low >= 0 and column.high <= 1:
-            yield _Part("intensity", number, 1, {"role": "value", "range": "0..1"})
+            yield _ColumnGroup("intensity", number, 1, {"role": "value", "range": "0..1"})
         else:
-            yield _Part(f"column{number}", number, 1, {})
+            yield _ColumnGroup(f"column{number}", number, 1, {})
 
 
-def _label_column(name: str, number: int, column: _Column) -> _Part:
+def _label_column(name: str, number: int, column: _PointColumn) -> _ColumnGroup:
     spec: dict[str, Any] = {"role": "class" if name == "label" else "instance"}
     if column.low < 0:
         spec["ignore"] = [int(column.low)]
     if name == "label":
         spec["classes"] = class_range(column.low, column.high)
-    return _Part(name, number, 1, spec)
+    return _ColumnGroup(name, number, 1, spec)

@@ -235,7 +235,7 @@ def _rows(cache: Cache, dim: str | None) -> _RowCounts:
 # ------------------------------------------------------------------------------------------ shards
 
 
-class _Shard(NamedTuple):
+class _ShardRow(NamedTuple):
     """A shard of all fields.
 
     Args:
@@ -253,7 +253,7 @@ class _Shard(NamedTuple):
     unchanged: bool | None
 
 
-def _shards(cache: Cache, other: ComparedCache | None) -> list[_Shard]:
+def _shards(cache: Cache, other: ComparedCache | None) -> list[_ShardRow]:
     """Return the shards of a cache.
 
     If another writer split a field into another number of files, the field counts no bytes and no
@@ -278,11 +278,11 @@ def _shards(cache: Cache, other: ComparedCache | None) -> list[_Shard]:
         stop = min(len(cache), first + cache.root.shard_samples)
         valid = int(np.count_nonzero(usable[first:stop]))
         is_unchanged = None if other is None else bool(unchanged[number])
-        shards.append(_Shard(number, first, stop, valid, int(nbytes[number]), is_unchanged))
+        shards.append(_ShardRow(number, first, stop, valid, int(nbytes[number]), is_unchanged))
     return shards
 
 
-def _shard_cells(shards: list[_Shard]) -> Iterator[list[Any]]:
+def _shard_cells(shards: list[_ShardRow]) -> Iterator[list[Any]]:
     """Yield runs of shards, one per drawn cell.
 
     Each is [first, last, share of unserved samples, number of unchanged shards].

@@ -21,7 +21,7 @@ _MOST_LINKED = 1_000
 
 
 @dataclass
-class _Entries:
+class _FolderEntries:
     """The sorted names in a folder."""
 
     folders: list[str] = field(default_factory=list)
@@ -85,8 +85,8 @@ def _followed_links(folder: str, head: str, names: Sequence[str], root: str) -> 
     return followed
 
 
-def _list_folder(folder: str) -> _Entries:
-    entries = _Entries()
+def _list_folder(folder: str) -> _FolderEntries:
+    entries = _FolderEntries()
     # A folder that cannot be listed counts as empty here; the listing of the data reports it.
     with suppress(OSError), os.scandir(folder) as scan:
         for entry in scan:
@@ -97,7 +97,7 @@ def _list_folder(folder: str) -> _Entries:
     return entries
 
 
-def _names_of_kind(entries: _Entries, entry: os.DirEntry[str]) -> list[str]:
+def _names_of_kind(entries: _FolderEntries, entry: os.DirEntry[str]) -> list[str]:
     if not entry.is_dir():
         return entries.files
     return entries.folder_links if entry.is_symlink() else entries.folders

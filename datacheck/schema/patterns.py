@@ -222,7 +222,7 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
     return _compiled(text, where, parts)
 
 
-class _Level(NamedTuple):
+class _PathLevel(NamedTuple):
     """A level of a path with its "/".
 
     Args:
@@ -254,7 +254,7 @@ def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
     return Template(text, where, parts, names, regex, _PathGrowth(folders, alone, others))
 
 
-def _compile_levels(levels: Sequence[_Level], text: str, where: str) -> re.Pattern[str]:
+def _compile_levels(levels: Sequence[_PathLevel], text: str, where: str) -> re.Pattern[str]:
     seen: set[str] = set()
     source = "".join(_joined(level, seen) for level in levels)
     try:
@@ -297,7 +297,7 @@ def _levels(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
     yield level
 
 
-def _measured(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, Any]) -> _Level:
+def _measured(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, Any]) -> _PathLevel:
     """Return a level with its growth.
 
     Args:
@@ -318,10 +318,10 @@ def _measured(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, An
     has_repeats = any(isinstance(part, _Name) and names.count(part.name) > 1 for part in level)
     # A name that occurs again may need another way than the first.
     has_one_way = growth in {Growth(), Growth(1)}
-    return _Level(level, growth, alone and (has_one_way or not has_repeats))
+    return _PathLevel(level, growth, alone and (has_one_way or not has_repeats))
 
 
-def _joined(level: _Level, seen: set[str]) -> str:
+def _joined(level: _PathLevel, seen: set[str]) -> str:
     """Return the expression of a level; an atomic group is matched without backtracking."""
     source = "".join(_expression(part, seen) for part in level.parts)
     has_choices = level.growth != Growth(1) and not all(isinstance(p, str) for p in level.parts)

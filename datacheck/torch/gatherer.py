@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Request:
+class _GatherRequest:
     """One batch to gather.
 
     Shapes:
@@ -95,7 +95,7 @@ class Gatherer:
         """
         self._check_batch_size(len(items))
         samples = self._items.samples(items)
-        request = _Request(items, samples, memory, parallel and self._copies_rows)
+        request = _GatherRequest(items, samples, memory, parallel and self._copies_rows)
         columns: dict[str, Column] = {}
         for name in self._fields:
             spec = self._cache.fields[name]
@@ -105,7 +105,9 @@ class Gatherer:
                 columns[f"{name}_is_present"] = torch.from_numpy(present)
         return Batch(columns, len(items))
 
-    def _columns_of_field(self, name: str, spec: ArraySpec, request: _Request) -> dict[str, Column]:
+    def _columns_of_field(
+        self, name: str, spec: ArraySpec, request: _GatherRequest
+    ) -> dict[str, Column]:
         if spec.kind != "array":
             return {name: self._cache.texts(name, request.samples)}
         if self._windows is not None and spec.dim == self._windows.dim:
@@ -117,7 +119,7 @@ class Gatherer:
             return {name: self._fixed(name, spec, request)}
         return {name: self._ragged(name, spec, spec.dim, request)}
 
-    def _fixed(self, name: str, spec: ArraySpec, request: _Request) -> torch.Tensor:
+    def _fixed(self, name: str, spec: ArraySpec, request: _GatherRequest) -> torch.Tensor:
         samples = request.samples
         out = request.memory(name, (len(samples), *spec.item), spec.dtype)
         out_array = out.numpy()
@@ -128,7 +130,9 @@ class Gatherer:
         parallel_copy(copy, len(samples), out.nbytes, parallel=request.parallel)
         return out
 
-    def _ragged(self, name: str, spec: ArraySpec, dim: str, request: _Request) -> RaggedColumn:
+    def _ragged(
+        self, name: str, spec: ArraySpec, dim: str, request: _GatherRequest
+    ) -> RaggedColumn:
         samples = request.samples
         ends = np.cumsum(self._cache.lengths(dim, samples)).tolist()
         starts = [0, *ends]
@@ -143,7 +147,7 @@ class Gatherer:
         return RaggedColumn(out, ends)
 
     def _window_steps(
-        self, name: str, spec: ArraySpec, windows: Windows, request: _Request
+        self, name: str, spec: ArraySpec, windows: Windows, request: _GatherRequest
     ) -> dict[str, Column]:
         """Return the window steps of a field and their padding mask.
 
