@@ -369,7 +369,7 @@ def _with_values(
     if len(changes) >= values.MOST_SAMPLES:
         notes = (
             *notes,
-            f"values are told of the first {values.MOST_SAMPLES:,} samples that differ",
+            f"values are compared in the first {values.MOST_SAMPLES:,} samples that differ",
         )
     return replace(comparison, values=changes, notes=notes)
 
