@@ -781,7 +781,7 @@ class Head(TypedDict):
     pairs: dict[str, list[str]]
 
 
-RESULT_BYTES = 8 * MIB  # a scan writes less than 1 MB
+RESULT_BYTES = 32 * MIB  # a scan writes less than 1 MB
 _RESULT_TEXT = 100_000  # letters of one text in result.json; a scan writes at most 4,200
 # plus bytes for each sample
 VALID_BYTES = 4 * MIB
