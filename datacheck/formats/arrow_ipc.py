@@ -272,8 +272,8 @@ def _check_stream_end(data: Any, end: int) -> None:
     rest = len(data) - end - mark
     if rest >= _PADDING or any(bytes(data[end + mark :][:_PADDING])):
         msg = (
-            f"{rest:,} bytes follow the end mark of the stream at byte {end:,}: no reader sees "
-            f"them; rows are lost where the file was overwritten, or never written to its end"
+            f"{rest:,} bytes follow the end mark of the stream at byte {end:,}: readers stop at the "
+            f"mark and leave them unread"
         )
         raise FormatError(msg)
 
