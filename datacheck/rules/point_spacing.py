@@ -208,11 +208,11 @@ _TINY = 1e-12
 _HUGE = 1e15
 
 
-def spacing(column: Column, asked: Array) -> Measured | None:
+def spacing(column: Column, chosen: Array) -> Measured | None:
     """Return the spacing of each cloud: the median distance of up to 32 points to the nearest one.
 
     Args:
-        asked: bool (samples): the clouds to measure; the others have no value.
+        chosen: bool (samples): the clouds to measure; the others have no value.
 
     Returns:
         None where samples are no clouds [P, 3]; frames of an episode, for example, overlap.
@@ -229,17 +229,17 @@ def spacing(column: Column, asked: Array) -> Measured | None:
     spacings = np.full(len(lengths), np.nan)
     stops = np.cumsum(lengths)
     ends = np.abs(extremes(column)[:2]).max(axis=(0, 1))  # NaN where there is one
-    small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
+    small = chosen & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
     for size in np.unique(lengths[small]).tolist():
         mine = np.flatnonzero(small & (lengths == size))
         most = max(1, _TOGETHER // min(_PAIRS, _SAMPLED_POINTS * size))
         for batch in (mine[start : start + most] for start in range(0, len(mine), most)):
             spacings[batch] = _among(xyz[:, (stops[batch] - size)[:, None] + np.arange(size)])
-    large = np.flatnonzero(asked & (lengths > _SMALL))
+    large = np.flatnonzero(chosen & (lengths > _SMALL))
     plans = _cell_grids(xyz, stops[large], lengths[large]) if len(large) else ()
     for i, plan in zip(large.tolist(), plans, strict=True):
         spacings[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
-    for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(spacings)).tolist():
+    for i in np.flatnonzero(chosen & (lengths > 1) & ~small & np.isnan(spacings)).tolist():
         spacings[i] = _one_by_one(xyz[:, stops[i] - lengths[i] : stops[i]])
     return Measured(spacings, np.isfinite(spacings))
 
@@ -284,8 +284,8 @@ def _nearest(queries: Array, points: Array) -> Array:
     """Return the distance from each point to the nearest different one, not finite without one.
 
     Shapes:
-        asked, points: float (3, ..., asked) and (3, ..., points)
-        returns: float (..., asked)
+        queries, points: float (3, ..., queries) and (3, ..., points)
+        returns: float (..., queries)
     """
     gaps = queries[..., :, None] - points[..., None, :]
     gaps *= gaps
