@@ -245,17 +245,18 @@ def instance_class_conflict(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Points of one instance have different classes.
 
     What:
-        Nearly all points of an instance that have a class have the same one.
+        Within one instance, nearly all points that have a class have the same class.
     Why it matters:
-        Loaders give an instance the class of its first point: a tenth of wrong points is a wrong target in a tenth of
-        the orders.
+        Loaders take the class of an instance from its first point. If a tenth of the points are
+        wrong, the target is wrong in a tenth of the point orders.
     Measure:
-        Of each instance the share of its most frequent class among its points with a class.
+        For each instance, the share of its most frequent class among its points that have a class.
     When it is wrong:
-        Ids are unique within a class only: make them unique in the scene.
+        Instance ids are unique only within a class: make them unique within the scene.
     Options:
-        warning: a smaller share is a warning (0.95). error: a smaller share is an error (0.9). Each is one of 0.5, 0.6,
-        0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.
+        warning: a share below this value is a warning (0.95).
+        error: a share below this value is an error (0.9). Each limit is one of 0.5, 0.6, 0.7, 0.8,
+        0.85, 0.9, 0.95, 0.98, 0.99, 1.
     Bad::
 
         schema: {fields: {id: {role: instance, shape: [P]}, label: {role: class, shape: [P], classes: 0..9}}}
@@ -339,22 +340,26 @@ def _mixed(rows: Rows, where: Array, purity_index: int, severity: Severity) -> F
     ),
 )
 def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Captions, boxes, ids or groups speak of what no point has, or instances lack them.
+    """An annotation names an instance or segment without points, or an instance has no annotation.
 
     What:
-        What ``annotates`` an instance field names only ids that occur there, and nearly all of those that training
-        keeps by class. Boxes have no id: they are counted. What annotates a segment field names only segments that
-        occur there, as numbers or in the ``segments`` of its groups, and no group twice (a warning).
+        A field that ``annotates`` an instance field names only ids that have points, and it names
+        nearly all instances whose class the loader keeps. Boxes have no ids, so only their number
+        is compared. A field that ``annotates`` a segment field names only segments that have
+        points, as numbers or in the ``segments`` of its groups, and no two groups have the same
+        label and segments.
     Why it matters:
-        An id without points is a target without a mask; an instance without a caption is dropped, or met by a KeyError.
-        Groups of another segmentation put every object together from pieces of others.
+        An id without points is a target without a mask. An instance without a caption is dropped,
+        or raises a KeyError. Groups made for another segmentation assemble each object from pieces
+        of others.
     Measure:
-        The differences of the two sets, both ways, and the share of instances that is covered; groups with the label
-        and the segments of another one. Segments without a group are normal.
+        The differences of both sets of ids in both directions, and the share of instances that are
+        annotated; groups that repeat the label and the segments of another group. Segments without
+        a group are normal.
     When it is wrong:
-        Only some instances are to be annotated: raise ``bare``.
+        Only some of the instances are meant to be annotated: raise ``bare``.
     Options:
-        bare: share of a scene's instances that may lack an annotation (0.1).
+        bare: share of a scene's instances that may have no annotation (0.1).
     Bad::
 
         schema: {fields: {id: {role: instance, shape: [P]}, told: {role: captions, annotates: id}}}
@@ -369,10 +374,11 @@ def orphan_annotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, id: {choice: [90], among: [1, 2, 3]}, told: {json: {"1": a, "2": b, "3": c}}}
 
     Fix:
-        Export annotation and labels from one version of the source.
+        Export the annotations and the labels from the same version of the source.
     Reference:
-        Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0 instead of 22.95.
-        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
+        Reason3D: with a whitelist of 100 classes, 96 % of the target ids had no point, and mIoU was
+        11.0 instead of 22.95. ScanNet issues 38, 47 and 51: aggregations that do not match the
+        segments, and one that lists every group twice.
     """
     for name, spec in _annotating_fields(case.schema, "instance", "segment"):
         measured = rows.measured(f":{name}:told")
@@ -592,20 +598,22 @@ def _any_inside(xyz: Array, box: Array) -> bool:
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
 )
 def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A box has no extent, no point inside, or lies outside of its picture.
+    """A box has no extent, contains no point, or lies outside its image.
 
     What:
-        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box holds a point (warning).
-        With ``pixels_of`` the centre of each box lies in the picture and not all boxes in its first pixel (errors), and
-        each box does, but for one pixel (warning).
+        Every box has a size above 0 and finite numbers, and is not all zeros. With ``encloses``,
+        each box contains a point (warning). With ``pixels_of``, the centre of each box (error) and
+        the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
+        of a sample lie within the first pixel (error).
     Why it matters:
-        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is not there.
+        A size of 0 gives an infinite or NaN regression target. An empty box teaches the model to
+        see objects that are not there.
     Measure:
-        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either way; pictures give
-        their size alone.
+        Counts of boxes by defect. Points are searched in the axes of the box, for both signs of the
+        yaw. Of an image, only its size is used.
     When it is wrong:
-        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``. Boxes go on where the picture ends,
-        as of hidden objects: drop ``pixels_of``.
+        Boxes of objects that the sensor did not hit are intended: remove ``encloses``. Boxes extend
+        beyond the image border, such as those of partly hidden objects: remove ``pixels_of``.
     Options:
         none
     Bad::
@@ -626,7 +634,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove these boxes, or compute them again from the points.
     Reference:
-        OpenPCDet issue 330: boxes of zeros. torchvision's detection models refuse boxes without an extent.
+        OpenPCDet issue 330: boxes of zeros. torchvision's detection models reject boxes without an
+        extent.
     """
     for name, spec in case.schema.of_role("boxes"):
         measured = rows.measured(f":{name}:boxes")

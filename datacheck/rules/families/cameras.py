@@ -59,22 +59,23 @@ def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[s
     defaults={"off": 0.2, "narrow": 20.0, "wide": 120.0},
 )
 def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Intrinsics belong to an image of another size.
+    """The camera intrinsics do not fit the declared image size.
 
     What:
-        The principal point is near the middle of the declared image, focal lengths are above 0, and the field of view
-        is that of a camera.
+        The principal point lies near the middle of the declared image, both focal lengths are above
+        0, and the field of view is plausible for a camera.
     Why it matters:
-        Images are resized for training and their intrinsics are not: everything projects to the wrong place, by a
-        factor that no assertion sees.
+        Images are resized for training while their intrinsics are not. All projections are then
+        wrong by a factor that no assertion detects.
     Measure:
-        ``|cx - W/2| / W`` and ``|cy - H/2| / H``; ``2 atan(W / 2 fx)``.
+        ``|cx - W/2| / W`` and ``|cy - H/2| / H``; the angle of view ``2 atan(W / 2 fx)``.
     When it is wrong:
-        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``. Lenses of other
-        angles: change ``narrow`` and ``wide``.
+        Crops keep the principal point of the whole image, which may lie far outside the crop: raise
+        ``off``. The lens has another angle of view: change ``narrow`` and ``wide``.
     Options:
-        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view in degrees
-        (20, 120).
+        off: largest distance of the principal point from the middle, divided by the side of the
+        image (0.2).
+        narrow:, wide: smallest and largest horizontal angle of view in degrees (20, 120).
     Bad::
 
         schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
@@ -89,7 +90,7 @@ def intrinsics_resolution(rows: Rows, case: RuleContext) -> Iterator[Failure | S
           - {n: 4, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
 
     Fix:
-        Multiply both focal lengths and the principal point by new size over old size.
+        Multiply both focal lengths and the principal point by the new size divided by the old size.
     Reference:
         HO3D: 640 x 480, focal length 617, principal point (312, 241).
     """
@@ -256,23 +257,26 @@ def _cones(xyz: Array) -> tuple[Array, Array]:
     defaults={"views": 4, "ahead": 0.95, "better": 3.0},
 )
 def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Extrinsics lead from the world to the camera, where the way back is declared.
+    """Extrinsics map from the world to the camera instead of from the camera to the world.
 
     What:
-        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along -z); positions in
-        the camera, taken into the world, come to lie in one place for all views of a group. Both are tried with the
-        extrinsics as declared (camera to world) and inverted.
+        Positions in the world, transformed into the camera frame, all lie in front of the camera
+        (along z, or along -z for OpenGL). Positions in the camera frame, transformed into the
+        world, lie in one place for all views of a group. The rule tries the extrinsics as declared
+        (camera to world) and inverted, and reports a group that fits only inverted.
     Why it matters:
-        Both directions are four by four and both are rigid; with the wrong one clouds of several views fly apart, or
-        everything is projected from somewhere else.
+        Both directions are rigid 4 x 4 matrices, so their shape does not tell them apart. With the
+        wrong one, clouds of several views fly apart, or everything is projected from the wrong
+        place.
     Measure:
-        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids over the views of a
-        group.
+        Share of positions within 60 degrees of the camera's axis; spread of the transformed
+        centroids over the views of a group.
     When it is wrong:
-        Cameras that stand in the middle of what they see, or views that have nothing in common.
+        The cameras stand in the middle of what they see, or the views have nothing in common.
     Options:
-        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit (0.95). better: how
-        much less the inverse must scatter posed views (3.0).
+        views: fewest views of a group (4).
+        ahead: share of positions in front of the camera from which the inverse fits (0.95).
+        better: how many times smaller the inverse must make the spread of the views (3.0).
     Bad::
 
         schema:
@@ -296,9 +300,9 @@ def extrinsics_direction(rows: Rows, case: RuleContext) -> Iterator[Failure | Sk
           - {n: 6, group: b, p: {view: 60}, t: {view: 60, pose: true}}
 
     Fix:
-        Invert them once: R^T and -R^T t.
+        Invert the matrices once: R^T and -R^T t.
     Reference:
-        ScanNet stores camera to world, BOP and COLMAP world to camera.
+        ScanNet stores camera to world; BOP and COLMAP store world to camera.
     """
     column = f":{case.name}:{'posed' if case.spec.frame in FRAMES else 'seen'}"
     measured = rows.measured(column)
@@ -424,17 +428,18 @@ def _moved_coordinate(points: Array, transforms: Array, counts: Array, axis: int
     ),
 )
 def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A thing floats above what it stands on, or sticks in it.
+    """An object floats above its support surface, or sinks into it.
 
     What:
-        The lowest point, with the pose of ``posed_by`` applied (and ``scale``, where the pose is in another unit than
-        the points), is within ``rests``.
+        After the pose of ``posed_by`` (and ``scale``, if the pose is in another unit than the
+        points) is applied, the lowest point lies within ``rests``.
     Why it matters:
-        Grasps on a floating thing need no care for the table; those on one that is half inside cannot be done.
+        Grasps of a floating object need not avoid the table; grasps of an object that is half
+        inside the table cannot be executed.
     Measure:
-        Smallest coordinate along ``up`` (z) of ``R (scale p) + t``.
+        Smallest coordinate of ``R (scale p) + t`` along ``up`` (z).
     When it is wrong:
-        Things hang or are held: leave ``rests`` out.
+        The objects hang or are held: leave ``rests`` out.
     Options:
         none
     Bad::
@@ -459,7 +464,8 @@ def floating_object(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check the scale of the mesh and the order of the quaternion before the height of the pose.
     Reference:
-        SceneLeap puts objects on a table at z = 0; a mesh scale that differs by 10 lifts or sinks them.
+        SceneLeap puts objects on a table at z = 0; a mesh scale that is off by a factor of 10 lifts
+        or sinks them.
     """
     column = f":{case.name}:lowest"
     allowed = case.spec.rests
@@ -600,21 +606,27 @@ def _nearest(points: Array, others: Array, *, itself: bool = False) -> Array:
     compare=_gap,
 )
 def view_registration(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Views of one scene do not fit together in the world.
+    """Views of one scene do not coincide in the world frame.
 
     What:
-        Neighbouring views of a group, put into the world by their ``extrinsics``, lie on one another where they
-        overlap. A view is named if it fits neither neighbour.
+        Neighbouring views of a group, transformed into the world by their ``extrinsics``, coincide
+        where they overlap. A view is reported if it fits none of its overlapping neighbours. Needs
+        ``--level deep``.
     Why it matters:
-        A fused cloud then has double walls; labels that were projected from one view hit the wrong points of the other.
+        The fused cloud has double walls, and labels projected from one view hit the wrong points of
+        the other.
     Measure:
-        Median distance to the nearest point of the other view, within the common part of both boxes, for up to 1,500
-        points of each; against ``far``, ``share`` of the overlap's size, and the points' own spacing.
+        Median distance to the nearest point of the other view, within the common part of both
+        bounding boxes, for up to 1,500 points of each view. It is compared with ``far``, with
+        ``share`` of the size of the overlap, and with the spacing of the points.
     When it is wrong:
-        Things move between the views, or views of opposite sides have nothing in common.
+        Objects move between the views, or views of opposite sides have no surface in common.
     Options:
-        far: metres (0.03). share: of the overlap's diagonal (0.05); either is too much. spacing: it must also be so
-        many times the distance between neighbouring points (3.0).
+        far: largest distance in metres (0.03).
+        share: largest distance as a share of the overlap's diagonal (0.05); exceeding either limit
+        is too much.
+        spacing: the distance must also exceed this multiple of the distance between neighbouring
+        points (3.0).
     Bad::
 
         schema:

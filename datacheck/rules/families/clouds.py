@@ -39,18 +39,21 @@ Array = np.ndarray[Any, Any]
     ),
 )
 def too_few_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A cloud has fewer points than the schema asks for, or none.
+    """A point cloud has fewer points than the schema requires, or none.
 
     What:
-        A field of role points has at least ``min_points`` points; one where the schema says nothing. So have poses
-        (grasps) with ``min_points``: fewer are a warning, none at all is an error.
+        A field of role points has at least ``min_points`` points, or at least one if the schema
+        gives no number. A field of role pose (such as grasps) with ``min_points`` has at least so
+        many poses: fewer are a warning, none is an error.
     Why it matters:
-        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from. A sampler
-        that takes 64 grasps of an object with 12 repeats them, and takes none of an object without any.
+        Sampling 20,000 points from 5 repeats each of them 4,000 times, and no surface is left to
+        learn from. A sampler that draws 64 grasps of an object with 12 repeats them, and draws none
+        of an object without grasps.
     Measure:
-        Size of the first axis.
+        Length of the first axis.
     When it is wrong:
-        Small clouds are meant: lower ``min_points``. Empty ones are meant: switch the rule off.
+        Small clouds are intended: lower ``min_points``. Empty clouds are intended: switch the rule
+        off.
     Options:
         none
     Bad::
@@ -206,21 +209,24 @@ def _copies(keys: Array, count: Array) -> Array:
     defaults={"share": 0.2},
 )
 def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Many points of a cloud are exactly the same.
+    """Many points of a cloud are exact copies of others.
 
     What:
-        At most 20 % of the points of a cloud are copies of another one.
+        At most 20 % of the points of a cloud are copies of another point.
     Why it matters:
-        Padding by repetition weighs some places more; farthest-point sampling and neighbours see fewer points than
-        there seem to be; normals of zero-sized neighbourhoods are NaN.
+        Padding by repetition gives some places more weight. Farthest-point sampling and neighbour
+        searches see fewer points than there seem to be. Normals of zero-sized neighbourhoods are
+        NaN.
     Measure:
-        Points less distinct points, by exact value; points with NaN or infinity are left out. In clouds of over 65,536
-        points about 1 % of copies or fewer count as none. How far points are apart, of a fourth of the other clouds:
-        the median, of up to 32 of them, of the distance to the nearest at another place.
+        Number of points minus number of distinct points, by exact value; points with NaN or
+        infinity are left out. In clouds of over 65,536 points, about 1 % of copies or fewer count
+        as none. The spacing of points in the message is measured in these and in a quarter of the
+        smaller clouds: the median distance of up to 32 points to the nearest point at another
+        position.
     When it is wrong:
         A mesh repeats the corners of each face on purpose: raise ``share``, or switch the rule off.
     Options:
-        share: share of copies allowed (0.2).
+        share: largest share of copies (0.2).
     Bad::
 
         schema: {fields: {p: {role: points, shape: [P, 3]}}}
@@ -238,8 +244,9 @@ def duplicate_points(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Merge equal points, and sample again without replacement.
     Reference:
-        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection. Whang et al. 1990, A
-        linear-time probabilistic counting algorithm, tells whether there are more than a few.
+        Exporters write the corners of every face: 66 % copies in one mesh of trimesh's collection.
+        Whang et al. 1990, A linear-time probabilistic counting algorithm, tells whether there are
+        more than a few copies.
     """
     measured = rows.measured("copies")
     if not measured.any():
@@ -332,19 +339,21 @@ def _shape(faces: Array, points: Array) -> tuple[int, int, int, int, int]:
     defaults={"least": 4},
 )
 def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The faces of a mesh make no surface.
+    """The faces of a mesh do not form a surface.
 
     What:
-        A mesh has 4 faces or more; every index names one of the points of ``indexes``; not all faces are flat.
+        A mesh has at least 4 faces, every index names one of the points of ``indexes``, and not all
+        faces have an area of 0.
     Why it matters:
-        Sampling points from such a mesh fails, and loaders put zeros in place of the object; an index out of range
-        reads other memory on a GPU.
+        Sampling points from such a mesh fails, and loaders put zeros in place of the object. On a
+        GPU, an index out of range reads other memory.
     Measure:
-        Number of faces, smallest and largest index, faces whose area is 0.
+        Number of faces, smallest and largest index, and number of faces with an area of 0.
     When it is wrong:
-        Indices count from 1: subtract 1 when the mesh is read. An open sheet of fewer faces: lower ``least``.
+        Indices count from 1: subtract 1 when the mesh is read. An open sheet has fewer faces: lower
+        ``least``.
     Options:
-        least: fewest faces (4, a tetrahedron).
+        least: smallest number of faces (4, a tetrahedron).
     Bad::
 
         schema: {fields: {verts: {role: points, shape: [V, 3]}, faces: {role: faces, shape: [F, 3], indexes: verts}}}
@@ -359,9 +368,10 @@ def degenerate_mesh(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, verts: {box: [80, 3]}, faces: [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]}
 
     Fix:
-        Export the mesh again; check that points and faces are of the same file.
+        Export the mesh again, and check that points and faces come from the same file.
     Reference:
-        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled from it.
+        SceneLeap's ``io_utils`` returns an empty mesh after any exception, and zeros are sampled
+        from it.
     """
     column = f":{case.name}:faces"
     if column not in rows:

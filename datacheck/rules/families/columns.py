@@ -291,29 +291,37 @@ class _Tables(NamedTuple):
     defaults={"least": 8, "share": 0.2},
 )
 def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Columns of few samples, or few of their rows, are in another unit, exchanged or rounded, by all the others.
+    """A few samples, or a few rows of a sample, hold columns in another unit, exchanged or rounded.
 
     What:
-        Of a table with 2 to 64 columns of floating-point numbers, few samples must not differ from all others like
-        this: columns are 57.3 (degrees), 100 or 1000 times as large and vary along the rows as in the others; columns
-        hold whole numbers only where the others have fractions; a cloud is narrow along another axis than all others
-        and fits these once two axes are exchanged; two or more quaternions of a row have their largest number last
-        where those of the others have it first, or the other way round. Within a sample of 200 rows and more without a
-        time axis, few rows of a column are not the others' numbers times 57.3, 100 or 1000.
+        In a table with 2 to 64 columns of floating-point numbers, a few samples must not differ
+        from all others in one of these ways: columns are 57.3 (degrees), 100 or 1000 times as large
+        as in the others, and vary along the rows as they do there; columns hold only whole numbers
+        where the others have fractions; a cloud is narrow along another axis than all others, and
+        fits them once two axes are exchanged; two or more quaternions of a row have their largest
+        number last where those of the others have it first, or the other way round. Within a sample
+        that has at least 200 rows and no time axis, a few rows of a column must not be 57.3, 100 or
+        1000 times as large as the others.
     Why it matters:
-        Two columns in degrees, or y and z exchanged, in one file of ten: the range of the whole table does not show it.
+        Two columns in degrees, or y and z exchanged, in one file of ten: the value range of the
+        whole table does not show it.
     Measure:
-        Of each column the smallest and the largest number; of 64 rows mean, standard deviation, step from row to row,
-        and whether they are whole. A column is larger where a gap of a factor 2 at least lies between few samples and
-        all others. The gaps of the columns of one set of samples multiply to 10 at least (20 for one column), one
-        factor brings all of them into the range of the others, and these lie within a decade, or there are 2 columns
-        and 3 samples. Axes: clouds of 100 rows and more, the narrowest axis half as wide as the next one in all. Rows:
-        20 and at most a fifth, 8 times as large as three quarters are, hardly any half as large as that, and divided by
-        the factor distributed as the others (Kolmogorov, Smirnov: 1 %), which lie away from 0, on one side of it.
+        For each column, the smallest and the largest number, and from 64 rows the mean, the
+        standard deviation, the step from row to row, and whether the numbers are whole. A column
+        counts as larger if a gap of at least a factor of 2 lies between a few samples and all
+        others. The gaps of the columns of one set of samples must multiply to at least 10 (20 for
+        one column), one factor must bring all of them into the range of the others, and either the
+        others lie within a decade, or at least 2 columns and 3 samples are affected. Axes: every
+        cloud has at least 100 rows, and its narrowest axis is at most half as wide as the next one.
+        Rows: at least 20 rows, and at most a fifth, are more than 8 times as large as the third
+        quartile, and hardly any lie between half of that size and that size; divided by the factor
+        they are distributed like the other rows (Kolmogorov-Smirnov test, 1 %), which lie on one
+        side of 0 and away from it.
     When it is wrong:
-        Such samples are meant: ``DC230: off``.
+        Such samples are intended: ``DC230: off``.
     Options:
-        least: fewest samples (8). share: at most so many of them are odd (0.2).
+        least: fewest samples to judge (8).
+        share: odd samples are reported only up to this share of all samples (0.2).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [T, 3]}}}
@@ -330,7 +338,8 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Look at the samples; convert or exchange the columns, or export them again.
     Reference:
-        A file of demonstrations, the pole's angle and its rate in degrees in ten of a hundred: nothing found.
+        A file of demonstrations in which ten of a hundred held the pole's angle and its rate in
+        degrees: a scan without this rule found nothing.
     """
     yield from _scaled_rows(rows)
     tables = _usual_tables(rows, int(case.options["least"]))
@@ -750,23 +759,28 @@ def _no_unlisted(schema: Schema) -> str:
     defaults={"least": 8, "share": 0.2, "factor": 50.0},
 )
 def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A field that the schema does not list holds something else in few samples than in all others.
+    """A few samples differ from all others in a field that the schema does not list.
 
     What:
-        Shape and kind of numbers are those of the other samples, no sample of floating-point numbers is 50 times as
-        large while all others lie within a decade (one of zeros lies in none), none stands still throughout while all
-        others move, and no unit quaternion has its columns in another order (w first, w last). NaN and infinity: DC221.
+        Each sample has the same shape (after the first axis) and kind of numbers as the others. No
+        sample of floating-point numbers is 50 times as large as the others while these lie within a
+        decade (a sample of zeros lies in none). No sample stands still throughout while all others
+        move. No unit quaternion has its columns in another order (w first, w last). DC221 reports
+        NaN and infinity.
     Why it matters:
-        A loader may read more than the schema says. A schema that lists five fields of twenty passes over the others.
+        A loader may read more fields than the schema lists. A schema that lists five of twenty
+        fields leaves the others unchecked.
     Measure:
-        Number of axes and sizes behind the first, the largest absolute number, smallest and largest number of each
-        dimension. A field is read where it holds numbers, no pixels, and the sample's listed fields have more bytes,
-        or it is below 1 MB; at most 64 of a sample.
+        Number of axes and the sizes after the first axis, the largest absolute number, and the
+        smallest and largest number of each dimension. Fields that hold numbers but no pixels are
+        read as long as together they have no more bytes than the sample's listed fields, or 1 MB if
+        that is more; at most 64 fields of a sample.
     When it is wrong:
-        No loader reads the field: ``DC130: off``, and it is not read here either.
+        No loader reads the field: ``DC130: off``, and datacheck does not read it either.
     Options:
-        least: fewest samples with the field (8). share: at most so many of them are odd (0.2). factor: how much larger
-        (50).
+        least: fewest samples with the field (8).
+        share: odd samples are reported only up to this share of them (0.2).
+        factor: how many times as large (50).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -781,9 +795,10 @@ def odd_unlisted_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 10, x: {normal: [4]}, y: {normal: [30, 3]}}
 
     Fix:
-        List the field with its role and unit, and more of it is judged; or repair the samples.
+        List the field with its role and unit, so that more rules judge it; or repair the samples.
     Reference:
-        An HDF5 file of Isaac Lab under the schema of robomimic: ``eef_pos`` of one demo in millimetres, nothing found.
+        An HDF5 file of Isaac Lab scanned with the robomimic schema: ``eef_pos`` of one demo was in
+        millimetres, and nothing was found.
     """
     for name in unlisted_fields(rows.table, case.schema):
         measured = rows.measured(f"{name}:max", f"{name}:ndim")

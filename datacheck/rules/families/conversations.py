@@ -293,22 +293,24 @@ def words(column: Column, spec: FieldSpec) -> Columns:
     defaults={"share": 0.001},
 )
 def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A text or a turn says nothing, or is the word None.
+    """A text or a chat turn is empty, or holds only the word None.
 
     What:
-        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
-        str() makes of a missing value. A text field that is ``optional`` may be empty in more than a tenth of the
-        samples that have it: that is how its data say "none".
+        Answers and texts hold more than white space. No text and no turn is just ``None``, ``nan``
+        or ``null``, which str() makes of a missing value. An ``optional`` text field may be empty
+        in more than a tenth of the samples that have it: there, an empty text means "none".
     Why it matters:
-        The model learns to answer nothing, or to say None.
+        The model learns to answer nothing, or to answer None.
     Measure:
-        Turns and texts without a visible character; turns that only call a tool or only think count as said.
+        Turns and texts without a visible character. A turn that only calls a tool or holds only
+        reasoning does not count as empty.
     When it is wrong:
-        A text that need not be there is written as "" now and then: raise ``share``. Empty answers are written during
-        training: switch the rule off.
+        A text that is not required is now and then written as "": raise ``share``. Empty answers
+        are filled in during training: switch the rule off.
     Options:
-        share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001); of a
-        hundred texts or more in one file ten times as many.
+        share: largest share of empty plain texts, or of chats with an empty turn of another
+        speaker, that is not reported (0.001); within one file of a hundred texts or more, ten times
+        that share of texts.
     Bad::
 
         schema: {fields: {c: {role: chat, train_on: assistant}}}
@@ -323,7 +325,7 @@ def empty_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
 
     Fix:
-        Drop them; look for the join or the export that lost the text.
+        Drop these samples, and look for the join or the export that lost the text.
     Reference:
         minimind's PretrainDataset trains on str(text): a missing text becomes the word None.
     """
@@ -466,20 +468,23 @@ def _diverging_roles(
     applies=lambda s: s.role == "chat",
 )
 def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The turns of a chat are not in an order that a template can render and a model can learn from.
+    """The turns of a chat are in an order that a template cannot render or a model cannot learn from.
 
     What:
-        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
-        tool calls that are text are JSON; the last turn is an answer, unless the answers are fields of their own
-        (``preferred_over``); no user speaks twice in a row where this is rare (below 5 % of the chats). Spans in a turn
-        (``start``, ``exclusive_end``) end within its text, where those of half of the chats with spans or more do.
+        Every speaker is among ``speakers``. Someone asks before the first answer. A tool replies
+        only to a call. Tools and tool calls that are stored as text are valid JSON. The last turn
+        is an answer, unless the answers are fields of their own (``preferred_over``). No user
+        speaks twice in a row, where this is rare (at most 5 % of the chats). Spans in a turn
+        (``start``, ``exclusive_end``) end within its text, where they do so in at least half of the
+        chats with spans.
     Why it matters:
-        Templates drop such turns in silence, or raise in the middle of an epoch.
+        Chat templates drop such turns silently, or raise an exception in the middle of an epoch.
     Measure:
-        The sequence of speakers of each chat; the ends of spans against the bytes of the text in UTF-8, which are as
-        many as its characters or more.
+        The sequence of speakers of each chat. The end of a span is compared with the length of the
+        text in UTF-8 bytes, which is at least its number of characters.
     When it is wrong:
-        Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
+        Another speaker is intended: list it in ``speakers``. The answers have another name: set
+        ``train_on``.
     Options:
         none
     Bad::
@@ -498,7 +503,7 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Repair the export, or drop the chats.
     Reference:
-        minimind's agent data hold tools as JSON text and are parsed without a guard.
+        minimind's agent data hold tools as JSON text, which is parsed without error handling.
     """
     measured = rows.measured("order")
     if not measured.any():
@@ -562,15 +567,16 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
     applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
 )
 def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A preferred answer is the rejected one, or answers another question.
+    """A preferred answer equals the rejected one, or answers another prompt.
 
     What:
-        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an answer: what was asked
-        is the same until then.
+        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an
+        answer: up to there, both have the same prompt.
     Why it matters:
-        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
+        Equal answers give no gradient and a loss of ln 2. From answers to different prompts the
+        model learns the difference between the prompts.
     Measure:
-        The first turn that differs, and who speaks there.
+        The first turn that differs, and its speaker.
     When it is wrong:
         The prompts differ on purpose (a rewritten question): switch the rule off.
     Options:
@@ -592,7 +598,8 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Drop the pairs, or join answers and prompts again by their key.
     Reference:
-        minimind's DPO records hold both conversations whole: nothing keeps their prompts equal.
+        minimind's DPO records hold both conversations in full, and nothing keeps their prompts
+        equal.
     """
     name = case.name
     other = case.spec.preferred_over or ""

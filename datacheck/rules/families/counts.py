@@ -54,20 +54,25 @@ def weight(block: Block, schema: Schema) -> Columns:
     defaults={"share": 0.1, "scatter": 8.0, "least": 8},
 )
 def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A file holds no bytes, or far fewer than the others of its kind.
+    """A file is empty, or far smaller than the other files of its kind.
 
     What:
-        Files of 0 bytes (error; a warning where no sample lies in them). Files below a tenth of the median size of
-        those with the same ending in the same split, where sizes do not scatter that far (warning).
+        No file has 0 bytes (error; a warning if no sample lies in it). No file is smaller than a
+        tenth of the median size of the files with the same suffix in the same split, unless the
+        sizes scatter that far (warning).
     Why it matters:
-        An export that was interrupted, or that failed and wrote a header, leaves a small file that still opens.
+        An export that was interrupted, or that failed after writing a header, leaves a small file
+        that still opens.
     Measure:
-        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at least 5 %.
+        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), where the
+        denominator is at least 5 %.
     When it is wrong:
-        Samples differ that much in size: lower ``share``, or switch the warning off with a severity of ``info``.
+        The samples differ that much in size: lower ``share``, or switch the warning off with a
+        severity of ``info``.
     Options:
-        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out (8). least: fewest
-        files to judge (8).
+        share: share of the median below which a file is tiny (0.1).
+        scatter: z above which a file stands out (8).
+        least: fewest files of a kind to judge (8).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -84,7 +89,7 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, x: {normal: [4]}, facts: {size: 30000}}
 
     Fix:
-        Write or download them again.
+        Write or download the files again.
     Reference:
         NIST handbook 1.3.5.17: robust z from the median absolute deviation.
     """
@@ -232,21 +237,26 @@ def _counts_nothing(schema: Schema) -> str:
     unless=_counts_nothing,
 )
 def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """An attribute, an entry in a list or an annotation states another number than there is.
+    """An attribute, a list entry or an annotation states a number that does not match the data.
 
     What:
-        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
-        over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
-        sums are judged where all samples of the file could be read and their fields agree. Numbers in the entries of
-        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``). A value [width, height]
-        with ``pixels_of`` is the size of that picture.
+        Attributes in ``attrs`` match the data: the length of a sample's axis (``num_samples: T``),
+        the number of samples in the file (``num_demos: samples``), the sum of an axis over the
+        samples of the file (``total: sum T``), or a fixed number. An attribute of the file may be
+        missing, and a wrong one is only a warning. Sums are judged if all samples of the file could
+        be read and their fields agree. ``samples: {counts: ...}`` declares numbers in the entries
+        of a YAML or JSON list in the same way (``file_len: P``). A value [width, height] with
+        ``pixels_of`` is the size of that image.
     Why it matters:
-        Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
-        epoch ends in an exception. Boxes are divided by the size that the annotation states.
+        Loaders size their index by the attribute. If it is too small, the last demos are never
+        seen; if it is too large, an epoch ends in an exception. Boxes are divided by the size that
+        the annotation states.
     Measure:
-        The number against the size of the axis in the sample's fields, or the samples of the file.
+        The stated number, against the length of the axis in the sample's fields or the number of
+        samples in the file.
     When it is wrong:
-        It counts something else: take it off ``attrs`` or ``counts``, or drop ``pixels_of``.
+        The number counts something else: remove it from ``attrs`` or ``counts``, or remove
+        ``pixels_of``.
     Options:
         none
     Bad::
@@ -265,8 +275,9 @@ def count_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Count again and write the number; if data are missing, restore them.
     Reference:
-        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO adds ``num_demos``.
-        Mask3D's fix_bugs_in_labels shortens three scenes and not their ``file_len``.
+        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO
+        adds ``num_demos``. Mask3D's fix_bugs_in_labels shortens three scenes but not their
+        ``file_len``.
     """
     for name, what in sorted(case.schema.attrs.items()):
         if (column := f":attr/{name}") in rows:

@@ -227,26 +227,29 @@ def _permutations(sides: list[_Side]) -> Permutations:
     defaults=_COUNTED | {"effect": 0.2},
 )
 def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | DriftResult]:
-    """A field is distributed otherwise than in the reference run.
+    """The distribution of a field differs from the reference run.
 
     What:
-        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample, field by field,
-        against the same split of the reference.
+        Lengths, extremes, positions, sizes, angles and all other numbers that are measured of each
+        sample are compared field by field with the same split of the reference.
     Why it matters:
-        Another camera, another crop, another robot calibration: each sample is fine, the dataset is another one.
+        With another camera, another crop or another robot calibration, each sample is fine but the
+        dataset is another one.
     Measure:
-        W1 / sd: the area between the two cumulative distributions over the standard deviation within the sides. Groups
-        (episodes, scenes; samples where there are none) are permuted between the sides, at least 199 times; q by
-        Benjamini and Hochberg over all measures. Of more than 1,000 groups or 50,000 samples a side as many are drawn,
-        always the same.
+        W1 / sd: the area between the two cumulative distributions, divided by the standard
+        deviation within the sides. Groups (episodes, scenes; samples if there are none) are
+        permuted between the sides at least 199 times; q is the false-discovery rate by Benjamini
+        and Hochberg over all measures. Of more than 1,000 groups or 50,000 samples on a side, that
+        many are drawn, always the same ones.
     When it is wrong:
-        The change is meant: take the new run as reference.
+        The change is intended: take the new run as the reference.
     Options:
-        effect: standard deviations that the distributions may lie apart (0.2).
-        false_discoveries: expected share of chance among what is reported (0.05).
+        effect: largest distance of the distributions, in standard deviations (0.2).
+        false_discoveries: expected share of chance results among those reported (0.05).
         permutations: fewest permutations (199).
-        groups: fewest groups on each side; with fewer nothing is judged (10).
-        unit: ``group``, or ``sample`` where samples of one group are independent (lines of a file).
+        groups: fewest groups on each side; with fewer, nothing is judged (10).
+        unit: permute each ``group`` (default), or each ``sample`` if the samples of a group are
+        independent (lines of a file).
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}, rules: {DC901: off}}
@@ -264,10 +267,10 @@ def distribution_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
           - {n: 12, xyz: {box: [50, 3], at: [0, 0, 0.1]}}
 
     Fix:
-        Find out what changed; where it is meant, take this run as the new reference.
+        Find out what changed; if the change is intended, take this run as the new reference.
     Reference:
-        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the population stability
-        index does so for 54 % of those with 10 episodes.
+        Tests over frames report drift for 96 % of unchanged episode datasets, tests over episodes
+        for 5 %; the population stability index does so for 54 % of those with 10 episodes.
     """
     if case.reference is None:
         return
@@ -362,23 +365,25 @@ def _drifted(
     unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
 )
 def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info | DriftResult]:
-    """Classes have other shares than in the reference run.
+    """The class shares differ from the reference run.
 
     What:
-        The shares of all class labels of a split, against the same split of the reference.
+        The shares of all class labels of a split are compared with the same split of the reference.
     Why it matters:
-        A label map that changed by one, a filter that lost a class: losses and metrics of two versions mean nothing
-        beside one another.
+        A label map shifted by one, or a filter that lost a class, makes losses and metrics of the
+        two versions incomparable.
     Measure:
-        Total variation: half the sum of the differences of shares, over classes modulo 64; groups permuted as in DC902.
+        Total variation: half the sum of the absolute differences of shares, over classes modulo 64.
+        Groups are permuted as in DC902.
     When it is wrong:
-        The change is meant: take the new run as reference.
+        The change is intended: take the new run as the reference.
     Options:
-        effect: total variation that is allowed (0.1).
-        false_discoveries: expected share of chance among what is reported (0.05).
+        effect: largest total variation that is allowed (0.1).
+        false_discoveries: expected share of chance results among those reported (0.05).
         permutations: fewest permutations (199).
-        groups: fewest groups on each side; with fewer nothing is judged (10).
-        unit: ``group``, or ``sample`` where samples of one group are independent.
+        groups: fewest groups on each side; with fewer, nothing is judged (10).
+        unit: permute each ``group`` (default), or each ``sample`` if the samples of a group are
+        independent.
     Bad::
 
         schema: {fields: {label: {role: class, shape: [P], classes: 4}}, rules: {DC901: off}}
@@ -396,7 +401,8 @@ def class_drift(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip | Info
           - {n: 12, label: {choice: [50], among: [0, 1, 2, 3]}}
 
     Fix:
-        Compare the label maps of both versions; where the change is meant, take this run as the new reference.
+        Compare the label maps of both versions; if the change is intended, take this run as the new
+        reference.
     Reference:
         TensorFlow Data Validation compares shares without regard to groups.
     """
@@ -543,20 +549,22 @@ def _class_drifted(
     defaults={"removed": 0.05},
 )
 def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The dataset is not the one of the reference run.
+    """The dataset differs from that of the reference run.
 
     What:
-        Samples that are new, gone, or hold something else under the same key; fields that appeared, vanished, or have
-        another dtype or item shape.
+        Samples that are new, gone, or have other content under the same key; fields that appeared
+        or disappeared, or that have another dtype or item shape.
     Why it matters:
-        Results of two versions are not comparable, and nobody remembers which one a model has seen.
+        Results of two versions are not comparable, and it is easily forgotten which version a model
+        was trained on.
     Measure:
-        Keys; the digest of the content (as DC801: points in any order, of episodes the actions); dtypes and axes
-        behind the first.
+        Keys; the digest of the content (as in DC801: points in any order, the actions of episodes);
+        dtypes, and axes after the first.
     When it is wrong:
-        Never; it tells what changed. Keys hold the path: a moved folder makes every sample new.
+        Never; the rule only states what changed. Keys contain the path, so moving a folder makes
+        every sample new.
     Options:
-        removed: share of the reference's samples that may be gone before it is a warning (0.05).
+        removed: share of the reference's samples that may be gone; more is a warning (0.05).
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3]}}}
@@ -575,7 +583,7 @@ def version_change(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {key: a, xyz: {box: [50, 3]}}
 
     Fix:
-        Record the version, and name it with every result.
+        Record the version, and state it with every result.
     Reference:
         DVC and lakeFS version files by digest; neither says which samples differ.
     """

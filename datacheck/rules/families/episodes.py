@@ -62,20 +62,24 @@ def _no_expectation(schema: Schema) -> str:
     defaults={"starts": 0.8},
 )
 def short_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """An episode gives no training window, or is not of the declared length.
+    """An episode gives no training window, or does not have the declared length.
 
     What:
-        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every step starts one, and
-        only an episode without steps gives none. Groups (tasks) that give none at all are named. Also the share of all
-        steps that can start a window: the last ``length - 1`` of every episode cannot.
+        Under ``pad: none`` an episode has ``max(0, T - length + 1)`` windows. With padding a window
+        can start at every step, and only an episode without steps has none. Groups (tasks) in which
+        no episode has a window are named. The rule also checks the share of all steps that can
+        start a window: the last ``length - 1`` steps of every episode cannot. The number of steps
+        lies within ``episode: {length: ...}``.
     Why it matters:
-        ``range(0)`` drops the episode without a word; the lost starts are the end of every task.
+        A loop over ``range(0)`` drops the episode silently. The lost starts are the end of every
+        task.
     Measure:
-        Number of steps, from the time axis of the action.
+        Number of steps, from the time axis of the action; without an action, of the time stamps or
+        of another field over time.
     When it is wrong:
-        The loader pads: say so in ``windows``.
+        The loader pads: declare it in ``windows``.
     Options:
-        starts: share of steps that can start a window below which a warning is given (0.8).
+        starts: share of steps that can start a window; a smaller share is a warning (0.8).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}}
@@ -277,23 +281,31 @@ def commands(column: Column, spec: FieldSpec) -> Columns:
     paced=True,
 )
 def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Nothing moves for most of an episode, or its commands ask for nothing.
+    """Nothing moves for most of an episode, or its commands request no motion.
 
     What:
-        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at the start, at the
-        end and inside. Also the share of commands that are no command, and long waits before the first motion (info).
-        ``ranges`` in ``valid.json`` holds the steps of an idle episode that are left without its eight longest pauses.
+        The share of steps in pauses of half a second and more (at the start, at the end and inside)
+        is at most ``episode: {max_idle: ...}``. The rule also checks the share of commands that
+        request no motion, and reports long waits before the first motion (info). ``ranges`` in
+        ``valid.json`` holds the steps of an idle episode that remain without its eight longest
+        pauses.
     Why it matters:
-        The policy learns to wait; and a loader that looks for the first motion raises where there is none.
+        The policy learns to wait, and a loader that looks for the first motion raises an exception
+        if there is none.
     Measure:
-        Runs of steps in which every joint and position moves less than 1 % of its own 99th percentile; an episode that
-        never leaves its start is idle. No command: every number is 0, and those that only switch stay.
+        Runs of steps in which every joint and position moves less than 1 % of the 99th percentile
+        of its own speed. An episode that never leaves its start is idle. A command requests no
+        motion if its numbers are 0, except for switches (such as a gripper) that keep their value.
     When it is wrong:
         Waiting is the task: raise ``max_idle``.
     Options:
-        idle: share allowed where the schema says none (0.5). reach: an episode that stays within this is idle (0.01).
-        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps`` (10). leading: wait
-        before the first motion, in seconds, that is told (1). noop: share of commands that may be none (0.2).
+        idle: largest share of idle steps if the schema gives no ``max_idle`` (0.5).
+        reach: an episode that stays within this distance of its start is idle (0.01).
+        seconds: shortest pause that counts, in seconds (0.5).
+        steps: the same in steps, if the schema gives no ``fps`` (10).
+        leading: longest wait before the first motion that is not reported, in seconds; needs
+        ``fps`` (1).
+        noop: largest share of commands that may request no motion (0.2).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
@@ -308,9 +320,10 @@ def idle_episode(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, a: {normal: [40, 2]}, q: {ramp: [40, 2], to: 1.0}}
 
     Fix:
-        Train on ranges of steps instead of whole episodes; keep the end pose.
+        Train on ranges of steps instead of whole episodes, and keep the pose at the end.
     Reference:
-        DROID issue 82: 70.7 % of the steps are idle; RDT raises when nothing moves by 0.01 rad.
+        DROID issue 82: 70.7 % of the steps are idle; RDT raises an exception if nothing moves by
+        0.01 rad.
     """
     measured = rows.measured("still")
     if not measured.any():
@@ -477,18 +490,22 @@ def _kept(schema: Schema, steps: Array) -> Array:
     defaults={"share": 0.5, "least": 2},
 )
 def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """What training leaves out is most of a task.
+    """The declared windows and length exclude most episodes of a task.
 
     What:
-        Windows and the declared length leave at least half of the episodes of every group.
+        Windows and the declared length keep at least half of the episodes of every group. A group
+        that loses all of them is an error, otherwise the finding is a warning.
     Why it matters:
-        The task is then learnt from a few episodes, or not at all, while the total still looks healthy.
+        The task is then learnt from a few episodes, or not at all, while the total still looks
+        healthy.
     Measure:
-        Share of each group's episodes (``samples: {group: ...}``; all of them where there are none) that are left out.
+        Share of each group's episodes that are excluded (``samples: {group: ...}``; all episodes if
+        there are no groups).
     When it is wrong:
-        The group is to be left out: filter it in ``samples``.
+        The group is meant to be excluded: filter it in ``samples``.
     Options:
-        share: share of a group that may be left out (0.5). least: episodes that a group must have to be judged (2).
+        share: largest share of a group that may be excluded (0.5).
+        least: fewest episodes of a group to judge (2).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, windows: {length: 64}, rules: {DC501: off}}
@@ -504,7 +521,7 @@ def filter_collapse(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, group: pour, a: {normal: [100, 2]}}
 
     Fix:
-        Shorter windows, or padding at the end with a mask.
+        Use shorter windows, or pad at the end with a mask.
     Reference:
         flower_vla issue 13: a filter for idle steps empties one task of LIBERO-90.
     """
@@ -620,21 +637,22 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
 )
 def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Time stands still, runs backwards, or has gaps.
+    """Time stamps stand still, run backwards or have gaps.
 
     What:
         Time stamps rise within an episode (error), without gaps (warning).
     Why it matters:
-        Nearest-in-time pairing takes the wrong image; velocities become infinite.
+        Pairing by nearest time takes the wrong image, and velocities become infinite.
     Measure:
-        Differences of neighbours, against their median. Where more than a tenth of the steps are long, rows were not
-        recorded at one rate, and there are no gaps.
+        Differences of neighbouring time stamps, relative to their median. If more than a tenth of
+        the steps are long, the rows were not recorded at one rate, and no gaps are reported.
     When it is wrong:
         The recording pauses on purpose: raise ``share``, or split the episode.
     Options:
-        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
-        share: share of gaps allowed (0.001).
-        lost: share of the time that gaps may take, however few they are (0.1).
+        gap: a step longer than this multiple of the median step is a gap (1.5; one of 1.05, 1.1,
+        1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
+        share: largest share of steps that may be gaps (0.001).
+        lost: largest share of the time that gaps may take, however few they are (0.1).
     Bad::
 
         schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -732,15 +750,15 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stamps run at another rate than declared.
 
     What:
-        One over the median step of time is ``episode: {fps: ...}``.
+        The inverse of the median time step is ``episode: {fps: ...}``.
     Why it matters:
         Speeds, windows in seconds and pairs with video frames are all wrong by the same factor.
     Measure:
         Median difference of neighbouring time stamps, in the declared unit.
     When it is wrong:
-        The rate varies from episode to episode: leave ``fps`` away.
+        The rate varies from episode to episode: remove ``fps``.
     Options:
-        tolerance: relative difference that is allowed (0.02).
+        tolerance: largest relative difference that is allowed (0.02).
     Bad::
 
         schema: {episode: {fps: 20}, fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -757,9 +775,10 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {t: [0.1, 0.15, 0.2, 0.25, 0.3]}
 
     Fix:
-        Correct ``fps``, the unit of the time stamps, or resample.
+        Correct ``fps`` or the unit of the time stamps, or resample.
     Reference:
-        LeRobot looks frames up by ``index / fps``: a wrong rate shows the wrong picture without an error.
+        LeRobot looks up frames by ``index / fps``: a wrong rate shows the wrong image without an
+        error.
     """
     episode = case.schema.episode
     measured = rows.measured("step")

@@ -66,18 +66,20 @@ _NOT_DATA = frozenset(
 
 @rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
 def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A file is damaged, or its bytes are refused, or a folder cannot be listed.
+    """A file is damaged or its bytes are refused, or a folder cannot be listed.
 
     What:
-        Every listed file was opened and every declared value of it read, not only the header. Every folder was listed;
-        one that could not be counts as a sample that cannot be read, for it may hold any number of them.
+        Every listed file was opened, and every declared value in it was read, not only the header.
+        Every folder was listed; a folder that could not be listed counts as one unreadable sample,
+        because it may hold any number of them.
     Why it matters:
-        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads look fine until
-        the missing part is read.
+        Loaders skip such files silently, or crash in the middle of an epoch. A truncated download
+        looks intact until the missing part is read.
     Measure:
-        The parser's own words for each sample that could not be read.
+        The parser's own message for each sample that could not be read.
     When it is wrong:
-        A format variant that datacheck does not know; the message says what was met.
+        The file is in a variant of its format that datacheck does not know; the message says what
+        was found.
     Options:
         none
     Bad::
@@ -94,7 +96,7 @@ def unreadable_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        Download or write the file again; compare its size and digest with the source.
+        Download or write the file again, and compare its size and digest with the source.
     Reference:
         LIBERO issue 76: a file on the hub ends after 590,254,080 of 806,284,784 bytes.
     """
@@ -159,16 +161,18 @@ def _most_common(kinds: Counter[str], most: int = 3) -> str:
 
 @rule("DC102", "lfs-pointer", Severity.ERROR, Level.FILE, per="sample", sees="all")
 def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A stand-in lies where the data should be: a Git LFS pointer, or a page that a server sent.
+    """A Git LFS pointer, or a web page from a server, lies in place of the data.
 
     What:
-        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no format expects one.
+        No file begins with the bytes of a Git LFS pointer, or with those of an HTML or XML page
+        where no format expects one.
     Why it matters:
-        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load key, 'v'".
+        A clone without LFS looks complete, because every file has its name. Loaders then say
+        "invalid load key, 'v'".
     Measure:
         The first bytes of files below 1 kB, and of every file that its parser refuses.
     When it is wrong:
-        Never known: no format that is read here begins like this.
+        No case is known: no format that datacheck reads begins like this.
     Options:
         none
     Bad::
@@ -185,7 +189,8 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        ``git lfs pull`` in the clone; of a page download the file again and look at the server's answer.
+        Run ``git lfs pull`` in the clone. If the file is a web page, download it again and look at
+        the server's response.
     Reference:
         Git LFS specification 1.0: pointer files begin with ``version https://git-lfs``.
     """
@@ -207,23 +212,25 @@ def lfs_pointer(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @rule("DC105", "list-mismatch", Severity.ERROR, Level.DATASET, per="sample", sees="all")
 def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The list of a split and the files on disk do not name the same samples.
+    """The lists of a split and the files on disk do not name the same samples.
 
     What:
-        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
-        each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
-        folder of a LeRobot dataset names is there, videos too (error). Files that a JSON document or a table (.csv,
-        .tsv) names are there where most that it names are, and so are files of which two kinds beside them have one of
-        the same name (warning). No name of a file stands in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside
-        it (warning).
+        Each line of ``samples: {list: ...}`` has its file, and no entry of a YAML or JSON list is
+        empty (errors). Each matching file is in one list, once (warning). Each file that the
+        ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names exists, including
+        videos (error). If most files that a JSON document or a table (.csv, .tsv) names exist, all
+        of them do. If two kinds of files side by side (such as images and depth maps) have the same
+        names, a third kind that has most of these names has all of them (warnings). No file name is
+        both in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
     Why it matters:
-        Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
+        Loaders skip a missing file silently, so an epoch is shorter than the list says.
     Measure:
-        Two set differences, made from the listing and the lists alone; of documents (16 MiB at most) all texts that are
-        names of files, up to 200,000 (of more an info says so).
+        Two set differences, computed from the listing and the lists alone. In documents (16 MiB at
+        most), all texts that are file names, up to 200,000; an info says so if there are more.
     When it is wrong:
-        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``. A
-        picture without objects may have no label file in YOLO's layout: it is told where two other kinds have its name.
+        Files are left out of every list on purpose: switch the warning off, or narrow ``samples:
+        {files: ...}``. In the YOLO layout an image without objects may have no label file; it is
+        reported if two other kinds of files have its name.
     Options:
         none
     Bad::
@@ -295,16 +302,17 @@ def _empty(rows: Rows, empty: Array) -> Failure:
 
 @rule("DC108", "changed-since-last-listing", Severity.WARNING, Level.FILE, per="sample", sees="all")
 def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The content of a file is not what it was at the last scan.
+    """The content of a file has changed since the last scan.
 
     What:
-        Digests of this listing against those of the last one of the same root.
+        The digests of this listing are compared with those of the last listing of the same root.
     Why it matters:
-        Two runs "on the same data" are not comparable when one byte of one file differs.
+        Two runs "on the same data" are not comparable if one byte of one file differs.
     Measure:
-        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is given.
+        xxh3 digests, per file; a file with the same size and times counts as unchanged unless
+        ``--rehash`` is given.
     When it is wrong:
-        The file was replaced on purpose; the next scan is silent.
+        The file was replaced on purpose; the next scan does not report it again.
     Options:
         none
     Bad::
@@ -322,7 +330,8 @@ def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failur
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        If nobody changed it, restore the file from its source; then build the cache again.
+        If the change was not intended, restore the file from its source; then build the cache
+        again.
     Reference:
         Two validation losses, 7.86 and 8.89, with "identical" code and data on two machines.
     """
@@ -346,17 +355,20 @@ def changed_since_last_listing(rows: Rows, case: RuleContext) -> Iterator[Failur
 
 @rule("DC110", "unsafe-pickle", Severity.ERROR, Level.FILE, per="sample", sees="all")
 def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A pickle asks for code: something other than NumPy arrays and plain values.
+    """A pickle refers to code: it holds more than NumPy arrays and plain values.
 
     What:
-        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and nothing else.
+        Pickles, and ``.npy`` and ``.npz`` files of objects, refer to NumPy's own constructors and
+        to nothing else.
     Why it matters:
-        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns the machine.
+        ``pickle.load`` and ``allow_pickle=True`` run the code to which such a file refers, so its
+        author controls the machine.
     Measure:
-        The first name that the restricted reader refuses; nothing that a pickle names is ever run.
+        The first name that the restricted reader refuses; datacheck never runs anything that a
+        pickle names.
     When it is wrong:
-        The file holds objects of the project that wrote it (torch tensors, configuration classes): harmless, perhaps,
-        but no other program can read them without running that code.
+        The file holds objects of the project that wrote it (torch tensors, configuration classes).
+        They may be harmless, but no other program can read them without running that code.
     Options:
         none
     Bad::
@@ -373,9 +385,10 @@ def unsafe_pickle(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        Convert them, where they come from, to ``.npz`` or HDF5.
+        Convert the files at their source to ``.npz`` or HDF5.
     Reference:
-        Python documentation of pickle: "never unpickle data that could have come from an untrusted source".
+        Python documentation of pickle: "never unpickle data that could have come from an untrusted
+        source".
     """
     del case
     mask = unreadable(rows, lambda reason: reason.startswith("DC110"))
@@ -445,19 +458,21 @@ def _size(rows: Rows, name: str) -> Array:
     defaults={"fields": 1},
 )
 def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A sample was written in place of one that failed: all zeros, or with its error flag set.
+    """A sample is a placeholder for one that failed: all zeros, or with its error flag set.
 
     What:
-        Every declared float field of the file itself is zero throughout (8 numbers or more), or a field with
-        ``must_be`` says otherwise.
+        A sample fails if every declared float field of the file itself is zero throughout (8
+        numbers or more in all), or if a field with ``must_be`` has another value. Fields that need
+        not hold measurements, such as those of role mask or reward, do not count.
     Why it matters:
-        Training learns from zeros without any message. Everything else that such a sample breaks is hidden here.
+        Training learns from zeros without any message. Most other rules skip such a sample.
     Measure:
         Smallest and largest value of each float field; flags.
     When it is wrong:
-        Zero is a legal value of the only declared float field: declare the others, or its role (``mask``, ``reward``).
+        Zero is a valid value of the only declared float field: declare the others, or its role
+        (``mask``, ``reward``).
     Options:
-        fields: a sample needs so many declared float fields to be judged by zeros (1).
+        fields: fewest declared float fields that a sample needs to be judged by zeros (1).
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
@@ -473,9 +488,9 @@ def placeholder_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
 
     Fix:
-        Repair the sources and build again; until then the samples are left out of valid.json.
+        Repair the sources and build again; until then valid.json leaves these samples out.
     Reference:
-        SceneLeap stores zeros after any exception; no consumer looks at the flag.
+        SceneLeap stores zeros after any exception, and no consumer looks at the flag.
     """
     data, zeros, flags, wrong = _placeholder_signs(rows, case.schema)
     zero = (data >= max(1, int(case.options["fields"]))) & (zeros == data)
@@ -516,23 +531,28 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Most bytes of the folder are in files that were not opened.
 
     What:
-        At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
-        checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
-        out (the verdict counts them as not read), nor companions in which no field lies, nor what the schema names in
-        ``not_read``. Files that no format reads, one for every second sample or more, are a warning, however small.
+        At least half of the bytes below DATA are in files from which samples were read. These files
+        do not count: readmes, licences, code, checksums and logs; files of a format that datacheck
+        reads but that the schema's patterns leave out (the verdict counts them as not read);
+        companions that hold no field; files that the schema names in ``not_read``. Files that no
+        format reads, one for every second sample or more, are a warning, however small.
     Why it matters:
-        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
-        some kB, and "nothing found" says nothing of the data.
+        A verdict is about the data that were read. In the folder of a ROS bag or of an Arrow
+        dataset these may be some kB of configuration, and "nothing found" says nothing about the
+        data.
     Measure:
-        Sizes of the files that no format reads, and of those whose library is not installed, by format. A picture or
-        video counts as opened where the level of the scan reads its header.
+        Sizes of the files that no format reads, and of those whose library is not installed, by
+        format. An image or video counts as opened if the level of the scan reads its header.
     When it is wrong:
-        The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
+        The other files are not used for training: ``--allow-unread``, or name them in ``not_read``.
     Options:
-        share: least share of the bytes (0.5). each: files of one format for each sample that are a warning (0.5), from
-        ten files on. not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
-        ``/``) that need not be read (none). left_out: files of a format that is read here and that the schema's
-        patterns leave out count, too (false); ``datacheck init`` drafts it where its patterns are a guess.
+        share: smallest share of the bytes that must be read (0.5).
+        each: number of files of one format per sample from which they are a warning (0.5), from ten
+        files on.
+        not_read: patterns of paths (``"*/rgb/*"``, where ``*`` also stands for ``/``) that need not
+        be read (none).
+        left_out: also count files of a format that datacheck reads but that the schema's patterns
+        leave out (false); ``datacheck init`` writes it into its draft if its patterns are a guess.
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -550,10 +570,11 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000, way: ""}}
 
     Fix:
-        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose the schema whose
-        samples they are.
+        Convert the files, scan the output of your own loader (``--loader``), or choose the schema
+        whose samples they are.
     Reference:
-        37 folders of strangers: 5 ended with "all samples are fit" and their data unopened.
+        Of 37 folders from other projects, 5 ended with "all samples are fit" although their data
+        had not been opened.
     """
     kinds = sorted(case.notes, key=lambda note: (-int(note.about["bytes"]), note.reason))
     unread = sum(int(note.about["bytes"]) for note in kinds)
@@ -647,18 +668,20 @@ def companions(block: Block, schema: Schema) -> Columns:
     unless=_no_companions,
 )
 def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A file that belongs to a sample is not there.
+    """A file that belongs to a sample is missing.
 
     What:
-        Every field with ``file`` has its file, and where one file serves all samples its entry in it, unless the field
-        is ``optional`` or ``absent`` in this split.
+        Every field with ``file`` has its file, and its entry in the file if one file serves all
+        samples, unless the field is ``optional``, or ``absent`` in this split.
     Why it matters:
-        Loaders pass over such samples without a word, or put zeros where the mesh, the depth or the caption should be.
+        Loaders skip such samples silently, or put zeros in place of the mesh, the depth or the
+        caption.
     Measure:
-        The path that the pattern gives for each sample; runs of numbered samples are told as one.
+        The path that the pattern gives for each sample; consecutively numbered samples are reported
+        as one range.
     When it is wrong:
-        Not every sample has such a file: ``optional: true``. It lies elsewhere: correct ``file``, or name the folder
-        with ``--root NAME=DIR``.
+        Not every sample has such a file: ``optional: true``. The file lies elsewhere: correct
+        ``file``, or name the folder with ``--root NAME=DIR``.
     Options:
         none
     Bad::
@@ -677,7 +700,8 @@ def missing_companion(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Restore the files, or take the samples off the list.
     Reference:
-        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames 0678 to 0728 of ABF12.
+        UTNet and RDT skip such samples inside their loaders; hold issue 32: HO3D without frames
+        0678 to 0728 of ABF12.
     """
     for name in _companions(case.schema):
         if f":lacks/{name}" not in rows:
@@ -741,18 +765,20 @@ def _duplicates(names: Sequence[str]) -> Array:
     sees="all",
 )
 def duplicate_id(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Two samples have one name, or would have on another disk.
+    """Two samples have the same name, or would have it on another disk.
 
     What:
-        The placeholders of a file pattern tell the samples of a split apart (error). No two files have names that
-        differ in upper and lower case, or in how an accent is written, alone (warning).
+        The placeholders of a file pattern give every sample of a split its own name (error). No two
+        file names differ only in upper and lower case, or only in how an accent is written
+        (warning).
     Why it matters:
-        One of the two replaces the other in every table keyed by name, and on the disk of the next machine that does
-        not tell case apart.
+        One of the two replaces the other in every table keyed by name, and on a disk that ignores
+        case.
     Measure:
         Names of samples within a split; paths of files after Unicode NFC and case folding.
     When it is wrong:
-        Two patterns of ``samples: {files: ...}`` claim two forms of one sample on purpose: name one of them.
+        Two patterns of ``samples: {files: ...}`` match two forms of one sample on purpose: keep
+        only one of them.
     Options:
         none
     Bad::
@@ -869,19 +895,21 @@ def odd_names(block: Block, schema: Schema) -> Columns:
     sees="all",
 )
 def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    r"""A file was left behind by another program, or a name has characters that nobody sees or that are none.
+    r"""Another program left a file behind, or a name has invisible characters or bytes that are not text.
 
     What:
-        ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``, ``*.crdownload`` and
-        ``*.swp``; names with control, direction or zero-width characters, but for the joiner between two emoji;
-        names that begin or end with a space. Inside files: names of groups, and of fields that the schema does not
-        list, with such characters or with bytes that are no UTF-8, which are shown escaped (``\udc80``).
+        No file is called ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``,
+        ``*.part``, ``*.crdownload`` or ``*.swp``. No name has control, direction or zero-width
+        characters, except for the joiner between two emoji, and none begins or ends with a space.
+        Inside files, the names of groups, and of fields that the schema does not list, have neither
+        such characters nor bytes that are not UTF-8, which are shown escaped (``\udc80``).
     Why it matters:
-        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the name of a whole one;
-        a name with an invisible character is not the name in the list; loaders fail at a name that is no text.
+        ``Path.glob("*.npy")`` matches ``._scene.npy``, which is not an array. A partial download
+        has the name of a whole file. A name with an invisible character is not the name in the
+        list. Loaders fail at a name that is not text.
     Measure:
-        Names of the listing. Files of the first kind are never read as samples here. Names inside the files as they
-        are read.
+        Names in the listing, and names inside the files as they are read. Files left behind by
+        other programs are never read as samples.
     When it is wrong:
         Such a file is meant to be there: waive it with ``ignore`` and a ``reason``.
     Options:
@@ -901,9 +929,10 @@ def junk_file(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, x: {normal: [4]}}
 
     Fix:
-        Delete them; rename what has an invisible character.
+        Delete these files; rename those with an invisible character.
     Reference:
-        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36: invisible characters.
+        Apple "AppleDouble" (RFC 1740): ``._name`` holds the other half of a file. Unicode TR 36:
+        invisible characters.
     """
     reasons: dict[str, list[str]] = {}
     for note in case.notes:
@@ -964,22 +993,26 @@ def _ungrouped(schema: Schema) -> str:
     defaults={"least": 20, "contiguous": 0.9, "folders": 10, "whole": 0.85},
 )
 def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The numbering of a sequence has holes.
+    """The numbering of a sequence has gaps.
 
     What:
-        Where the frames of a group are numbered and most of them follow one another, all of them do. Without
-        ``samples: {group: ...}`` the files of a folder are a group; they are judged where there are many such folders
-        and nearly all of them have no hole.
+        If the frames of a group are numbered and most of them follow one another, all of them do.
+        Without ``samples: {group: ...}`` the files of a folder form a group; they are judged only
+        if there are many such folders and nearly all of them have no gap.
     Why it matters:
-        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the jump.
+        A clip that spans a gap jumps, and velocities, optical flow and tracking learn the jump.
     Measure:
-        The one number that tells the names of a group apart; its usual step (the median); where the step is larger.
+        The one number in which the names of a group differ, its usual step (the median), and where
+        the step is larger.
     When it is wrong:
-        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the hole, with a reason.
+        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame after the gap,
+        with a reason.
     Options:
-        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the usual one for the
-        rest to count as holes (0.9). folders: without a group, fewest folders as deep with files of one ending (10).
-        whole: share of them that must have no hole (0.85).
+        least: fewest frames of a group to judge (20).
+        contiguous: share of steps that must equal the usual one for the rest to count as gaps
+        (0.9).
+        folders: without a group, fewest folders of the same depth with files of one suffix (10).
+        whole: share of these folders that must have no gap (0.85).
     Bad::
 
         schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
@@ -1001,7 +1034,7 @@ def sequence_gap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {key: ABF12/0679.pkl, group: ABF12, x: {normal: [4]}}
 
     Fix:
-        Restore the frames, or cut the sequence in two at the hole.
+        Restore the frames, or cut the sequence in two at the gap.
     Reference:
         hold issue 32: a copy of HO3D v3 without frames 0678 to 0728 of ABF12.
     """

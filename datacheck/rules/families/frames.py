@@ -50,25 +50,31 @@ _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
     defaults={"wrong": 0.5, "sure": 0.999, "better": 0.5, "inside": 0.9},
 )
 def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Positions are on the other side of the camera than the declared frame says.
+    """Positions lie on the other side of the camera than the declared frame says.
 
     What:
-        In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down) at z > 0. With
-        ``intrinsics`` and ``image_size`` positions also project into the image; the eight ways to reverse axes are
-        tried, and the one that brings them there is named, ties as ties.
+        In ``camera_opengl`` (x right, y up) all positions have z < 0, in ``camera_opencv`` (y down)
+        z > 0. With ``intrinsics`` and ``image_size``, positions also project into the image. All
+        eight ways to reverse axes are tried; the one that brings the positions into the image is
+        named, or all of them if several do so equally well.
     Why it matters:
-        Projected in the wrong convention, crops are empty and x is mirrored; the loss stays finite.
+        Projected in the wrong convention, crops are empty and x is mirrored, while the loss stays
+        finite.
     Measure:
-        Share of positions with z on either side; share inside the image for every choice of signs. What is behind the
-        camera may also be a root or centroid that was subtracted twice. The good samples of the same group, and a
-        position beside it in the same sample (of HO3D ``handTrans``), tell which: mended by the right way, it lies
-        where they say. Where they do not tell, all ways are listed and none is named.
+        Share of positions with z on either side; share inside the image for every choice of signs.
+        Positions behind the camera may also come from a root or centroid that was subtracted twice.
+        Good samples of the same group, and another position near it in the same sample
+        (``handTrans`` in HO3D), decide between these causes: with the right correction, the
+        positions lie where they indicate. If they do not decide, all candidates are listed and none
+        is named.
     When it is wrong:
-        Things behind the camera are recorded on purpose: raise ``wrong``.
+        Objects behind the camera are recorded on purpose: raise ``wrong``.
     Options:
-        wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure: share from which the
-        other convention is named (0.999). better: by how much another choice of signs must bring more positions into
-        the image (0.5). inside: median share inside the image below which a warning is given (0.9).
+        wrong: share of a sample's positions on the wrong side above which the sample fails (0.5).
+        sure: share on the wrong side from which the other convention is named (0.999).
+        better: share of the positions that another choice of signs must bring into the image in
+        addition (0.5).
+        inside: median share inside the image; a smaller one is a warning (0.9).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
@@ -85,7 +91,7 @@ def camera_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Multiply by diag(1, -1, -1) once, or declare the frame that the data are in.
     Reference:
-        HO3D is OpenGL; HandOccNet's JSON of it is OpenCV: one name, two conventions.
+        HO3D uses OpenGL, HandOccNet's JSON of it uses OpenCV: one name, two conventions.
     """
     measured = rows.measured("front")
     frame = case.spec.frame or ""
@@ -353,17 +359,18 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Most joints of a sample are outside the image or behind the camera.
 
     What:
-        At least half of a sample's joints project into the image. Only judged where the joints of most samples do: if
-        they do not, it is the camera that is wrong (DC303).
+        At least half of a sample's joints project into the image. Samples are judged only if the
+        joints of most samples do; otherwise the camera is wrong (DC303).
     Why it matters:
-        A crop around such a hand is empty or shows something else; the label then teaches noise.
+        A crop around such a hand is empty or shows something else, and the label then teaches
+        noise.
     Measure:
-        Share of joints with positive depth whose pixel is inside ``image_size``.
+        Share of joints that have a positive depth and project inside ``image_size``.
     When it is wrong:
-        Hands that leave the picture are part of the task: raise ``outside``.
+        Hands that leave the image are part of the task: raise ``outside``.
     Options:
-        outside: share of joints that may be outside (0.5). most: median share inside, over all samples, from which
-        single samples are judged (0.9).
+        outside: largest share of joints that may be outside (0.5).
+        most: median share inside, over all samples, from which single samples are judged (0.9).
     Bad::
 
         schema:
@@ -386,7 +393,7 @@ def out_of_view(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Fix:
         Mask these joints in the loss, or leave the samples out.
     Reference:
-        HO3D hands are cut by the image border, and stay inside for the most part.
+        HO3D hands are cut off by the image border, but stay mostly inside.
     """
     column = f":{case.name}:inside"
     measured = rows.measured(column)
@@ -465,27 +472,33 @@ def _labels(
     defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99, "sure": 3.0},
 )
 def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
-    """Positions are centred otherwise than declared.
+    """Positions are centred on another point than declared.
 
     What:
-        Which of root (first joint), centroid, centre of the bounding box, x and y only, z only lies at the origin,
-        against ``centered``. ``no`` means absolute positions: none of the first three may. What lies there is told in
-        any case. With ``centered_on`` also: what is left of the stored centre. Subtracted once, nothing is; twice,
-        minus the centre; never, the centre.
+        The rule determines which centre lies at the origin, and compares it with ``centered``: root
+        (first joint), centroid, centre of the bounding box, x and y only, or z only. ``no`` means
+        absolute positions, where none of the first three may lie there. The verdict lists the
+        centres found; if none is declared, an info names the centre that nearly all samples share.
+        With ``centered_on``, the rule also checks the remainder of the stored centre: nothing if it
+        was subtracted once, minus the centre if twice, the centre if never.
     Why it matters:
-        Centring twice on the same centre does no harm; data centred on the root and a loader that centres on the
-        mean do, and so does a stored centre that is subtracted twice. "The mean of joints minus root is 0" tests
-        nothing: it is centimetres for every real hand.
+        Centring twice on the same centre does no harm. A loader that centres on the mean does harm
+        if the data are centred on the root, and so does a stored centre that is subtracted twice.
+        Testing whether "the mean of joints minus root is 0" proves nothing: this mean is several
+        centimetres for every real hand.
     Measure:
-        Distance of each candidate from the origin, over half the diagonal of the bounding box. For a stored centre c
-        and the centre r of the data, which of r, r + c, r - c stays the same from sample to sample; slope and
-        correlation of r on c say it again.
+        Distance of each candidate from the origin, divided by half the diagonal of the bounding
+        box. For a stored centre c and the centre r of the data: which of r, r + c, r - c is the
+        same in all samples; slope and correlation of r on c are reported as well.
     When it is wrong:
-        A cloud is symmetric about the origin by construction: declare the centre it has.
+        A cloud is symmetric about the origin by construction: declare the centre that it has.
     Options:
-        at: a centre this near is at the origin (0.001). off: a declared centre may be so far (0.05). xy: the same for
-        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared case (0.99).
-        sure: how much better twice or never must explain a centre than once (3.0).
+        at: largest distance from the origin, over half the diagonal, of a centre that counts as at
+        the origin (0.001).
+        off: largest distance of a declared centre, measured in the same way (0.05).
+        xy: the same for ``xy`` (1.0: the origin lies below the body).
+        told: share of samples that must agree to report a centre that is not declared (0.99).
+        sure: how many times better "twice" or "never" must explain a centre than "once" (3.0).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, centered: no}}}
@@ -502,7 +515,7 @@ def wrong_centre(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
     Fix:
         Centre once, in the loader; or declare the centre that the data have.
     Reference:
-        UTNet on HO3D: centre of the mean in one place, of the wrist in another.
+        UTNet on HO3D: centred on the mean in one place, on the wrist in another.
     """
     measured = rows.measured("box")
     if not measured.any():
@@ -702,21 +715,27 @@ def _line(c: Array, r: Array) -> tuple[float | None, float | None]:
     defaults={"at": 1e-3, "least": 0.01, "samples": 20},
 )
 def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Some samples are centred and others are not, or on another centre.
+    """Some samples are centred and others are not, or they are centred differently.
 
     What:
-        Without a declared centre: all samples have the same one of root, centroid, box or none at the origin.
+        Without a declared centre, all samples have the same centre at the origin: root, centroid,
+        bounding box or none.
     Why it matters:
-        Half of the data at the origin and half of it where it was recorded is two distributions; the network learns to
-        tell the exporters apart.
+        Half of the data at the origin and half where they were recorded are two distributions. The
+        network learns to tell the exporters apart.
     Measure:
-        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and box both do are
-        symmetric and do not count; nor does a centre that more samples nearly hit, up to 5 % of half the diagonal.
+        Which centre lies at the origin in each sample, as in DC301. Samples whose centroid and box
+        centre both lie there are symmetric and do not count. A centre does not count either if many
+        uncentred samples (more than a fifth of those that have it) miss it by less than 5 % of half
+        the diagonal.
     When it is wrong:
-        Models of things, some of which are symmetric about their origin: declare ``centered``, or switch it off.
+        Models of objects, some of which are symmetric about their origin: declare ``centered``, or
+        switch the rule off.
     Options:
-        at: a centre this near is at the origin, over half the diagonal (0.001). least: share of samples that each kind
-        needs to be one (0.01). samples: fewest samples to judge (20).
+        at: largest distance from the origin, over half the diagonal, of a centre that counts as at
+        the origin (0.001).
+        least: share of samples that each kind of centring needs to count (0.01).
+        samples: fewest samples to judge (20).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
@@ -733,7 +752,8 @@ def mixed_centring(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Centre all of them or none; then declare ``centered``.
     Reference:
-        Mask3D subtracts the mean in place from a cached array: centred from the second epoch on.
+        Mask3D subtracts the mean in place from a cached array: samples are centred from the second
+        epoch on.
     """
     measured = rows.measured("box")
     if not measured.any():

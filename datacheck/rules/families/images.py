@@ -92,17 +92,20 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
     applies=_oriented,
 )
 def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The file says that its images begin with the other row than declared.
+    """The file states another image orientation than the declared origin.
 
     What:
-        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above): ``opengl`` writes
-        the bottom row first, ``opencv`` the top row, against ``origin``. No pixel is read.
+        robosuite's attribute ``macros_image_convention`` (of the sample's group or the one above)
+        agrees with ``origin``: ``opengl`` writes the bottom row first, ``opencv`` the top row. No
+        pixels are read.
     Why it matters:
-        A policy trained on images that stand on their head fails on a camera that does not; nothing else tells.
+        A policy trained on upside-down images fails on a camera with upright images, and nothing
+        else shows why.
     Measure:
-        The attribute.
+        The value of the attribute.
     When it is wrong:
-        The attribute was copied along after the images had been turned: declare what the images are.
+        The attribute was copied although the images had been flipped: declare the origin that the
+        images have.
     Options:
         none
     Bad::
@@ -121,7 +124,8 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Reverse the rows when reading (``image[::-1]``), or declare the other origin.
     Reference:
-        LIBERO writes ``opengl``: its images are upside-down, and OpenVLA turns them by 180 degrees.
+        LIBERO writes ``opengl``: its images are upside down, and OpenVLA rotates them by 180
+        degrees.
     """
     measured = rows.measured(":image_convention")
     bad = np.zeros(len(rows), bool)
@@ -156,23 +160,25 @@ def image_orientation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     defaults={"like": 0.8, "unlike": 0.3, "samples": 5},
 )
 def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """An image looks like the others of its group upside down.
+    """An image is upside down compared with the other images of its group.
 
     What:
-        The brightness from the first row to the last follows that of the group, and not that of the group reversed.
-        Groups that look the same either way, and those whose images are of many scenes, are not judged. Needs
-        ``--level deep``: pixels are read.
+        The brightness from the first row to the last follows that of the group, not that of the
+        group reversed. Groups that look the same either way, and groups with images of many scenes,
+        are not judged. Needs ``--level deep``, because pixels are read.
     Why it matters:
-        Half of the files were turned when they were read or converted; a policy then learns both, and is right about
-        half of the time.
+        If half of the files were flipped when they were read or converted, a policy learns both
+        orientations and is right about half of the time.
     Measure:
-        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed. The
-        others must be ``like`` the median, nine of ten at least.
+        Correlation of the mean brightness of 32 bands of rows with the median of the group, and
+        with that median reversed. At least nine of ten other images must correlate with the median
+        by more than ``like``.
     When it is wrong:
         The camera itself turns over.
     Options:
-        like: correlation with the reversed bands (0.8). unlike: with the bands as they are (0.3). samples: fewest
-        images of a group (5).
+        like: smallest correlation with the reversed bands (0.8).
+        unlike: largest correlation with the bands as they are (0.3).
+        samples: fewest images of a group to judge (5).
     Bad::
 
         schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
@@ -189,7 +195,8 @@ def turned_image(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Reverse the rows of these images (``image[::-1]``).
     Reference:
-        Raw LIBERO is upside-down, its re-rendered copies are not: mixing both mixes orientations.
+        Raw LIBERO images are upside down, those of its re-rendered copies are not: mixing both
+        mixes orientations.
     """
     measured = rows.measured("bands")
     if not measured.any():
@@ -282,23 +289,25 @@ def channels(column: Column, spec: FieldSpec) -> Columns:
     defaults={"samples": 20, "share": 0.2, "apart": 10.0},
 )
 def channel_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A few images have red and blue exchanged against all others of their group.
+    """A few images have red and blue exchanged compared with all others of their group.
 
     What:
-        Where the mean colours of a group's images are nearly equal, no image has the first and the third channel
-        exchanged. Groups of many scenes, and scenes as red as blue, are not judged. Needs ``--level deep``: pixels are
-        read.
+        If the mean colours of a group's images are nearly equal, no image has its first and third
+        channel exchanged. Groups of many scenes, and scenes with as much red as blue, are not
+        judged. Needs ``--level deep``, because pixels are read.
     Why it matters:
-        OpenCV reads and writes blue first: a policy that saw both learns no colours.
+        OpenCV reads and writes blue first. A policy that saw both orders does not learn colours.
     Measure:
-        Means of the three channels; their median in the group and how far they are from it (median absolute
-        deviation). Both channels must be ``apart`` deviations from their own median, within four of each other's, and
-        all other images within four of the medians.
+        Means of the three channels, their median in the group, and their deviation from it (median
+        absolute deviation). In an exchanged image, the first and the third channel are ``apart``
+        deviations or more from their own median and, once exchanged, within four of it; all other
+        images are within four deviations of the medians.
     When it is wrong:
-        The scene itself changes its colours so.
+        The scene itself changes its colours like this.
     Options:
-        samples: fewest images of a group (20). share: largest share that may be exchanged to be told (0.2). apart: how
-        many deviations both channels must be off (10).
+        samples: fewest images of a group to judge (20).
+        share: exchanged images are reported only up to this share of the group (0.2).
+        apart: smallest distance of both channels from their medians, in deviations (10).
     Bad::
 
         schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
@@ -416,22 +425,27 @@ def _size(column: Column) -> Array | None:
     defaults={"share": 0.9, "samples": 20},
 )
 def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A few pictures have another size than nearly all others of their field and folder.
+    """A few images have another size than nearly all others of their field and folder.
 
     What:
-        Where the pictures of a folder have one size, or three at most, no picture has such a size with height and
-        width exchanged, or half of it, or a third, quarter or eighth, or as many times of it. Any other size beside one
-        usual size is told for information. Folders with few pictures are judged together where they are named alike
-        but for numbers. Folders of pictures of many sizes are not judged.
+        If the images of a folder have one usual size, or three at most, no other image has such a
+        size with height and width exchanged, or scaled up or down by a factor of 2, 3, 4 or 8. Any
+        other size is reported as info if there is one usual size. Folders with few images are
+        judged together if their paths differ only in numbers. Folders with images of many sizes are
+        not judged.
     Why it matters:
-        Boxes, key points and camera matrices are in pixels: they fit no picture that was turned or scaled.
+        Boxes, key points and camera matrices are in pixels, so they do not fit an image that was
+        rotated or scaled.
     Measure:
-        Height and width as stored; EXIF orientation is not applied. No pixel is read. Sizes of a tenth of the pictures
-        and more are usual. Where a dataset holds pictures alone, turned ones are information: some were taken upright.
+        Height and width as stored; EXIF orientation is not applied, and no pixels are read. A size
+        that at least a tenth of the images have is usual. In a dataset that holds only images,
+        rotated ones are info: some may have been taken upright.
     When it is wrong:
-        Some photographs were taken upright, or with another camera: nothing in pixels belongs to them.
+        Some photographs were taken upright or with another camera, and nothing in the data refers
+        to their pixels.
     Options:
-        share: share of the pictures that must have a usual size (0.9). samples: fewest pictures to judge (20).
+        share: share of the images that must have a usual size (0.9).
+        samples: fewest images to judge (20).
     Bad::
 
         schema: {fields: {i: {role: image, shape: [H, W, 3], dtype: uint8}}}
@@ -447,9 +461,11 @@ def picture_size(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 9, i: {choice: [32, 24, 3], among: [0, 90, 200], dtype: uint8}}
 
     Fix:
-        Export these pictures again as the others were, or transform what is given in their pixels.
+        Export these images again like the others, or transform all values that are given in their
+        pixels.
     Reference:
-        NeRF scenes whose camera wrote some photographs turned: one ``w`` and ``h`` is given for all of them.
+        NeRF scenes whose camera wrote some photographs rotated: one ``w`` and ``h`` is given for
+        all of them.
     """
     columns = sorted(
         name for name in rows.table.columns if name.startswith(":") and name.endswith(":size")
@@ -669,23 +685,28 @@ def _declared(spec: FieldSpec) -> str:
     },
 )
 def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Colours are on another scale than declared or than those of the other samples, or there are none.
+    """Colours are on another scale than declared or than in other samples, or a sample has none.
 
     What:
-        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
-        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a
-        sample that is black, white or of one colour; a dataset whose mean colour or spread is far from that of real
+        Errors: colours of 0..1 if ``range: 0..255`` is declared, or the other way round; colours
+        that were divided by 255 twice; colours below 0 (already normalised); without ``range``,
+        samples on different scales. Warnings, if ``range`` is declared: a sample that is black,
+        white or of one colour; a dataset whose mean colour or spread is far from that of real
         scenes.
     Why it matters:
-        A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
+        If a loader divides by 255 a second time, every colour is about 0.002, and the network
+        learns from shape alone.
     Measure:
-        Smallest and largest value; mean and standard deviation of each channel, as shares of the full scale.
+        Smallest and largest value; mean and standard deviation of each channel, as shares of the
+        full scale.
     When it is wrong:
-        Night, snow or one-coloured objects: widen the bands below.
+        Night, snow or objects of one colour: widen the ranges below.
     Options:
-        mean: allowed mean of a sample, as share of full scale (0.03..0.97). std: least spread of some channel (0.03).
-        all_mean: allowed mean over the dataset (0.30..0.65). all_std: allowed mean spread (0.15..0.40). least: fewest
-        samples to judge the dataset (8).
+        mean: allowed mean of a sample, as a share of full scale (0.03..0.97).
+        std: smallest spread that some channel must have (0.03).
+        all_mean: allowed mean over the dataset (0.30..0.65).
+        all_std: allowed mean spread over the dataset (0.15..0.40).
+        least: fewest samples to judge the dataset (8).
     Bad::
 
         schema: {fields: {rgb: {role: color, shape: [P, 3], range: 0..255}}}
@@ -700,9 +721,10 @@ def color_range(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 4, rgb: {choice: [60, 3], among: [20, 90, 160, 230], dtype: float32}}
 
     Fix:
-        Normalise in one place; declare ``range`` for what the files hold.
+        Normalise in one place; declare the ``range`` of the values in the files.
     Reference:
-        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all 0.42 and 0.28.
+        1,513 ScanNet scenes: means 0.055 to 0.914, spreads 0.063 to 0.361 of full scale; over all
+        scenes 0.42 and 0.28.
     """
     measured = rows.measured("min", "dtype")
     if not measured.any():

@@ -44,16 +44,18 @@ _SUPPRESSED_BY = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC405")
     unless=_no_instance_field,
 )
 def no_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A scene has no instance at all.
+    """A scene has no instances at all.
 
     What:
-        Some point of every scene has an instance id of 0 or more that is not in ``ignore``.
+        In every scene, at least one point has an instance id of 0 or more that is not in
+        ``ignore``.
     Why it matters:
-        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one another.
+        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one
+        another.
     Measure:
         Number of distinct instance ids in the file, before any step of the loader.
     When it is wrong:
-        Scenes without objects are wanted: ``DC401: off``, and DC402 with them.
+        Scenes without objects are intended: ``DC401: off``, and DC402 with it.
     Options:
         none
     Bad::
@@ -114,20 +116,25 @@ _CAUSES = {
     unless=_no_instance_field,
 )
 def no_effective_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """No instance is left of a scene after the loader's own steps.
+    """No instance of a scene is left after the loader's own steps.
 
     What:
-        Instances are counted as training sees them: with a class, then after each step of ``loader`` in its order. The
-        step that takes the last one of a scene is named. Scenes that hold none at all are DC401's.
+        Instances are counted as training sees them: those with a class, then those left after each
+        step of ``loader`` in its order. At least one, or ``min_instances``, must remain. The step
+        that removes the last instance of a scene is named. DC401 reports scenes without any
+        instance.
     Why it matters:
-        One rank without a target stops all ranks: training hangs. Drawing another sample instead recurses.
+        One rank without a target stops all ranks, and training hangs. Drawing another sample
+        instead leads to recursion.
     Measure:
-        A funnel per scene. Voxels keep their lowest row, an instance has its first point's class, clip gives the
-        expected count. Within 25 % of ``min_points`` the loader's own voxels may decide otherwise: a warning.
+        A funnel per scene. Each voxel keeps its point with the lowest row, an instance has the
+        class of its first point, and a clip gives expected counts. If the largest instance is
+        within 25 % of ``min_points``, the loader's own voxels may decide otherwise, and the finding
+        is a warning.
     When it is wrong:
-        The loader does something else: write its steps in its order.
+        The loader does something else: declare its steps in its order.
     Options:
-        margin: how near to ``min_points`` a finding is a warning (0.25).
+        margin: relative distance from ``min_points`` within which a finding is a warning (0.25).
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3]}, id: {role: instance, shape: [P], ignore: [-1]}},
@@ -210,18 +217,21 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Many instances of a scene are too small to reach training.
 
     What:
-        Instances that ``min_points`` drops after the steps before it (voxels among them), and those of which ``clip``
-        leaves no point by chance.
+        Few instances are dropped by ``min_points`` after the steps before it (including voxels),
+        and few lose all their points to a random ``clip``.
     Why it matters:
-        The loss never sees them, the metric does: small classes stay at zero.
+        The loss never sees these instances, but the metric does: small classes stay at zero.
     Measure:
-        Share of the scene's instances that the step takes. An instance of n points vanishes from a clip of N to c
-        points with probability (1 - c/N)^n; the sum over instances is the number that is lost each epoch.
+        Share of the scene's instances that ``min_points`` removes. An instance of n points vanishes
+        in a clip from N to c points with probability (1 - c/N)^n; the sum over the instances is the
+        expected number that is lost in each epoch.
     When it is wrong:
-        Fragments are expected: raise ``share``. Fewer than that are told as info.
+        Fragments are expected: raise ``share``. If no scene exceeds it, smaller losses are reported
+        as info.
     Options:
-        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch that a clip may
-        take from a scene (0.5).
+        share: largest share of a scene's instances that may be too small (0.1).
+        vanish: largest expected number of instances per epoch that a clip may take from a scene
+        (0.5).
     Bad::
 
         schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}, loader: {min_points: 10}}
@@ -236,9 +246,11 @@ def tiny_instances(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, id: {choice: [120], among: [0, 1, 2]}}
 
     Fix:
-        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of the metric.
+        Use smaller voxels or a larger clip, or merge the fragments; otherwise leave their classes
+        out of the metric.
     Reference:
-        ExCap3D drops instances below 100 points; at a clip to 30 % 30 points are enough to survive.
+        ExCap3D drops instances below 100 points; at a clip to 30 %, 30 points are enough to
+        survive.
     """
     measured = rows.measured("funnel")
     if not measured.any():
@@ -402,13 +414,14 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An instance id is too large for the ground truth that encodes it.
 
     What:
-        Ids stay below 999 where the ground truth is ``class * 1000 + instance + 1``.
+        Instance ids stay below 999 if the ground truth is ``class * 1000 + instance + 1``.
     Why it matters:
-        A larger id spills into the class: the evaluation scores against another class, without a word.
+        A larger id carries over into the class: the evaluation silently scores against another
+        class.
     Measure:
         The largest instance id of each scene.
     When it is wrong:
-        Nothing is evaluated from these files: drop ``encodes``.
+        These files are not used for evaluation: remove ``encodes``.
     Options:
         most: the largest id that fits (998).
     Bad::
@@ -429,9 +442,10 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {id: [2, 1, 998], label: [5, 6, 7], gt: [5003, 6002, 7999]}
 
     Fix:
-        Number the instances of each scene from 0 and write the ground truth again.
+        Number the instances of each scene from 0, and write the ground truth again.
     Reference:
-        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not dense.
+        Mask3D and ExCap3D store ``semantic * 1000 + instance + 1``; ScanNet++ object ids are not
+        dense.
     """
     most = int(case.options["most"])
     for truth, _, name in _encoded(case.schema):
@@ -463,16 +477,18 @@ def instance_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     unless=lambda s: "" if _encoded(s) else "no ground truth encodes class and instance",
 )
 def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The ground truth of the evaluation is not that of the labels that are trained on.
+    """The ground truth of the evaluation does not match the labels used for training.
 
     What:
-        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where both are ignored.
+        Every row of the ground truth is ``class * 1000 + instance + 1`` of the same row, also where
+        both are ignored.
     Why it matters:
-        A model that is right is scored as wrong: training and evaluation disagree about what is there.
+        A correct model is scored as wrong, because training and evaluation disagree about the
+        scene.
     Measure:
-        Rows that differ, in class or in instance; whether the same numbers stand there in another order.
+        Rows that differ, in class or in instance; whether the same numbers occur in another order.
     When it is wrong:
-        The encoding is another one: drop ``encodes``.
+        The data use another encoding: remove ``encodes``.
     Options:
         none
     Bad::
@@ -495,7 +511,8 @@ def ground_truth_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write the ground truth again from the labels.
     Reference:
-        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their ground truth.
+        Mask3D's fix_bugs_in_labels rewrites the labels of three ScanNet scenes, but not their
+        ground truth.
     """
     for name, class_name, instance_name in _encoded(case.schema):
         measured = rows.measured(f":{name}:wrong")
@@ -576,15 +593,17 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A mask is empty or full, or covers another share than declared.
 
     What:
-        The share of values that are set lies in ``share``; where none is declared, a mask is neither empty nor full.
+        The share of set values lies in ``share``; if none is declared, a mask is neither empty nor
+        full.
     Why it matters:
-        A loss over an empty mask is 0 / 0; a full one selects what it should leave out.
+        A loss over an empty mask is 0 / 0; a full mask selects what it should leave out.
     Measure:
-        Share of values that are not 0, without those in ``ignore``.
+        Share of values other than 0, without those in ``ignore``.
     When it is wrong:
         Empty masks have a meaning (no object in view): declare ``share: 0..1``.
     Options:
-        most: where more than this share of all masks is empty, or full, that is how the data are (0.5).
+        most: if more than this share of all masks is empty, or full, that is normal for the data
+        and not reported (0.5).
     Bad::
 
         schema: {fields: {m: {role: mask, shape: [P]}}}
@@ -601,7 +620,8 @@ def degenerate_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Render the masks again, or leave the samples out.
     Reference:
-        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points that are none.
+        SceneLeapUltra puts zeros where the mesh of an object is empty, and its mask then selects
+        points that do not exist.
     """
     measured = rows.measured("set")
     if not measured.any():
