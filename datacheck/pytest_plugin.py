@@ -152,7 +152,7 @@ class _RuleCollector(pytest.Collector):
         return list(self._items())
 
     def _items(self) -> Iterator[pytest.Item]:
-        from datacheck.report.exports.outcomes import outcomes, without_ci_commands  # noqa: PLC0415  needed by runs with a scan only
+        from datacheck.report.exports.junit import outcomes, without_ci_commands  # noqa: PLC0415  needed by runs with a scan only
 
         # Names without brackets: pytest takes brackets for parameters.
         for outcome in map(without_ci_commands, outcomes(self._result)):

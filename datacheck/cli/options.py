@@ -47,10 +47,9 @@ def _check_badge(ctx: click.Context, param: click.Parameter, value: Path | None)
     del ctx, param
     if value is None:
         return None
-    from datacheck.report.exports.badge import is_badge
-    from datacheck.runtime import outputs
+    from datacheck.report.exports.badge import check_badge_file
 
-    outputs.check_output(value, "datacheck scan --badge", is_badge)
+    check_badge_file(value)
     if not value.parent.is_dir():
         msg = f"--badge {value}: there is no folder {value.parent}. Make it, or name another file."
         raise UsageError(msg)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datacheck.model.finding import Report
-    from datacheck.preview.run_previews import PreviewProcess
     from datacheck.scan import ScanRun
     from datacheck.scan.run_state import RunState
 
@@ -21,7 +20,7 @@ def show(
     run: ScanRun,
     form: str,
     badge: Path | None = None,
-    preview_process: PreviewProcess | None = None,
+    start_previews: Callable[[ScanRun], Callable[[], object]] | None = None,
 ) -> None:
     """Write the page and the badge of a new run, and print its report.
 
@@ -32,20 +31,21 @@ def show(
         form: text, json, sarif, junit or github; github also writes the job's summary, within a
             job.
         badge: file for the badge; None for none.
-        preview_process: reads the worst samples again and draws them; None: no pictures.
+        start_previews: starts to draw the worst samples of a run; returns a function that waits
+            until they are drawn. None: no pictures.
 
     Raises:
         OutOfSpaceError: the page, the badge or the summary does not fit on the disk.
         StorageError: any other refusal of the operating system.
     """
+    from datacheck.report.exports.badge import write_badge
     from datacheck.report.html import write_page
 
     page_written = False
     try:
         if badge is not None:
-            _write_badge(badge, _badge_bytes(run.report))
-        pictures = None if preview_process is None else preview_process.write(run)
-        write_page(run, drawn=pictures)
+            write_badge(badge, _badge_bytes(run.report))
+        write_page(run, drawn=None if start_previews is None else start_previews(run))
         page_written = True
     finally:
         _render(run.report, run, form, page=page_written).print()
@@ -65,6 +65,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
         OutOfSpaceError: the badge or the summary does not fit on the disk.
         StorageError: any other refusal of the operating system.
     """
+    from datacheck.report.exports.badge import write_badge
     from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
 
@@ -76,7 +77,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
 
     exit_code, badge_bytes, rendered = finished(folder, read)
     if badge is not None:
-        _write_badge(badge, badge_bytes)
+        write_badge(badge, badge_bytes)
     rendered.print()
     return exit_code
 
@@ -166,10 +167,3 @@ def _badge_bytes(report: Report) -> bytes:
     from datacheck.scan.run_documents import dump_json
 
     return dump_json(badge(_result_json(report)))
-
-
-def _write_badge(path: Path, data: bytes) -> None:
-    from datacheck.report.exports.badge import is_badge
-    from datacheck.runtime import outputs
-
-    outputs.write_output(path, data, "datacheck scan --badge", is_badge)

@@ -118,7 +118,7 @@ def scan(
     ):
         with progress_bar() as progress:
             run = _run(command=command, progress=progress, **options)
-        show(run, form, badge, preview_process)
+        show(run, form, badge, None if preview_process is None else preview_process.write)
     ctx.exit(run.report.exit_code)
 
 

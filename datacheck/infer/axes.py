@@ -8,21 +8,12 @@ should report. An axis of time is called ``T``; rules of episodes apply to it.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from datacheck.infer.profile import FieldProfile
-from datacheck.schema.grammar import JOINT_COUNTS
+from datacheck.infer.profile import NEARLY_ALL, FieldProfile
 
-# Share of the samples that must have the usual length. The others more likely have a fault that a
-# scan should find.
-_NEARLY_ALL = 0.8
-# The same share for rows of numbers, and the fewest samples that show it. Below these the rows count
-# as ragged.
-_NEARLY_ALL_ROWS = 0.9
-_FEWEST_ROWS = 20
 # Names of fields that have a value for each step in time.
 _STEP_NAMES = (
     r"^acts?$|action|^rew(?:ards?)?$|^dones?$|terminal|^frame_index$|^time_?steps?$|^rotations$"
@@ -81,7 +72,7 @@ def _group_by_lengths(
     return {
         lengths: names
         for lengths, names in groups.items()
-        if len(names) > 1 or not fixed_row_length(profiles[names[0]])
+        if len(names) > 1 or not profiles[names[0]].fixed_row_length
     }
 
 
@@ -105,7 +96,7 @@ def _deviating_samples(lengths: Sequence[int], other_lengths: Sequence[int]) -> 
     deviating = len(pairs) - len(equal)
     # Few different lengths may be equal by chance: texts that are cut at 512 tokens.
     is_chance = len(set(equal)) <= deviating
-    return 0 if is_chance or len(equal) < _NEARLY_ALL * len(pairs) else deviating
+    return 0 if is_chance or len(equal) < NEARLY_ALL * len(pairs) else deviating
 
 
 def _has_value_per_step(name: str, profile: FieldProfile) -> bool:
@@ -113,13 +104,13 @@ def _has_value_per_step(name: str, profile: FieldProfile) -> bool:
     if not _has_varying_length(profile):
         return False
     base_name = name.rpartition("/")[2].lower()
-    has_moving_joints = len(profile.item or []) == 2 and joint_count(profile) > 0
+    has_moving_joints = len(profile.item or []) == 2 and profile.joint_count > 0
     return has_moving_joints or re.search(_STEP_NAMES, base_name) is not None
 
 
 def _has_varying_length(profile: FieldProfile) -> bool:
     # Joints of a torn sample: the axis counts joints, whose number is fixed.
-    are_joints = len(profile.item or []) == 1 and joint_count(profile) > 0
+    are_joints = len(profile.item or []) == 1 and profile.joint_count > 0
     return len(set(profile.lengths)) > 1 and not are_joints
 
 
@@ -127,32 +118,3 @@ def _axis_names(*, episodes: bool) -> Iterator[str]:
     yield "T" if episodes else "P"
     yield from "NMKGVFQRS"
     yield from (f"N{number}" for number in count(1))
-
-
-def joint_count(profile: FieldProfile) -> int:
-    """Return the number of 3D joints that nearly all samples have in each of their steps, or 0."""
-    sizes = list(profile.item or [])
-    if profile.lengths:
-        sizes.insert(0, usual_length(profile))
-    if len(sizes) < 2 or sizes[-1] != 3:
-        return 0
-    return sizes[-2] if sizes[-2] in JOINT_COUNTS else 0
-
-
-def fixed_row_length(profile: FieldProfile) -> int:
-    """Return the usual length of rows of numbers if the few others share another one, else 0."""
-    # Exactly two lengths: a single one leaves nothing to decide.
-    if profile.item or len(profile.lengths) < _FEWEST_ROWS or len(set(profile.lengths)) != 2:
-        return 0
-    return _usual(profile.lengths, _NEARLY_ALL_ROWS)
-
-
-def usual_length(profile: FieldProfile) -> int:
-    """Return the length that nearly all samples have, or 0."""
-    return _usual(profile.lengths, _NEARLY_ALL)
-
-
-def _usual(lengths: Sequence[int], share: float) -> int:
-    """Return the most frequent length if at least this share of the samples has it, else 0."""
-    ((length, frequency),) = Counter(lengths).most_common(1)
-    return length if frequency >= share * len(lengths) else 0

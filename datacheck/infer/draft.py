@@ -9,58 +9,44 @@ profiled (`profiling`), its fields are guessed (`guess`), and the schema is writ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
-
 from datacheck.errors import UsageError
-from datacheck.formats.base import format_of
 from datacheck.formats.tfrecord import INFO, SHARD_LENGTH
-from datacheck.infer.axes import Axis, name_axes
-from datacheck.infer.base import Guess
 from datacheck.infer.data_files import (
     ACCOMPANYING,
     JSON_LINES,
     OUTWEIGHED,
     PICTURES,
     DataFiles,
-    ending_of,
     without_placeholders,
 )
 from datacheck.infer.extending import draft_extending
-from datacheck.infer.guess import UNTYPED, guess, inner_samples
-from datacheck.infer.parts import Part, group_files, identifier
-from datacheck.infer.point_table import guess_point_table
-from datacheck.infer.profile import FieldProfile
+from datacheck.infer.guess import UNTYPED, guess_fields, inner_samples
+from datacheck.infer.parts import draft_parts
 from datacheck.infer.profiling import (
     MOST_FILES,
-    MOST_SAMPLES,
     MOST_SHOWN,
     SampleProfile,
     any_field_schema,
-    evenly_spaced,
     find_inner_samples,
+    guess_each,
     profile_files,
 )
-from datacheck.infer.roles import names_role
-from datacheck.infer.texts import guess_preferences
-from datacheck.infer.worker import GROUPS, LINES, RECORDS, InnerSamples
-from datacheck.infer.writing import Draft, any_files_text, write_draft
+from datacheck.infer.worker import LINES, RECORDS, InnerSamples
+from datacheck.infer.writing import Draft, Guess, any_files_text, write_draft
 from datacheck.rules.base import first_few, pluralize
 from datacheck.scan.suggest import Corpus, corpus_of, patterns, unreadable
-from datacheck.sources.listing import Listing, list_files, target
 
 # JSON documents that are looked into, and that a schema names one by one.
 _MOST_DOCUMENTS = 200
 # Mean number of records of a JSON list from which on they are samples. Fewer are rather the steps
 # of one sample.
 _FEWEST_RECORDS = 20
-# Files that are looked into for samples inside.
-_FEW_FILES = 5
 # Endings that the reason of a draft names, with their share of the bytes.
 _SHOWN_KINDS = 3
 # Letters of the ending of a language: "de", but not "src".
@@ -73,21 +59,18 @@ def draft(data: Path) -> Draft:
     Raises:
         UsageError: the data are missing, or no format reads any of them.
     """
-    root, only = target(data)
-    listing = list_files(root, {}, only)
-    readable = tuple(path for path in listing.entries.paths if format_of(path) is not None)
-    files = DataFiles(data, listing, readable)
+    files = DataFiles.of(data)
     corpus_draft = _draft_corpus(files)
     if corpus_draft is not None:
         return corpus_draft
-    if not readable:
-        raise UsageError(unreadable(data, listing))
+    if not files.readable:
+        raise UsageError(unreadable(data, files.listing))
     extending_draft = draft_extending(files)
     if extending_draft is not None:
         return extending_draft
     # Empty files say nothing, so they count only if there are no others.
     files = files.nonempty()
-    return _draft_parts(files) or _draft_records(files) or _draft_main_kind(files)
+    return draft_parts(files) or _draft_records(files) or _draft_main_kind(files)
 
 
 # ------------------------------------------------------------------------------- a parallel corpus
@@ -106,7 +89,7 @@ def _draft_corpus(files: DataFiles) -> Draft | None:
     why = f"the lines of files of one name correspond: {sides}"
     notes = files.notes(set(corpus.paths))
     return write_draft(
-        _with_guessed_patterns(head, files, corpus.paths), guesses, corpus.lines, notes, why
+        files.with_left_out_check(head, corpus.paths), guesses, corpus.lines, notes, why
     )
 
 
@@ -125,141 +108,6 @@ def _guess_side(side: str, main_side: str, corpus: Corpus) -> Guess:
         return Guess(spec | {"optional": True}, ("some texts have none",))
     is_language = len(side) <= _LANGUAGE_LETTERS
     return Guess(spec, ("language from the ending" if is_language else "from the ending",))
-
-
-# ------------------------------------------------------------------------ samples of several files
-
-
-@dataclass(frozen=True)
-class _PartField:
-    """A field of one part of multi-file samples, and where the schema finds it."""
-
-    part: Part
-    profile: FieldProfile
-    location: dict[str, Any]
-
-
-def _draft_parts(files: DataFiles) -> Draft | None:
-    """Return a draft of samples of several files each, None where each file is rather a sample.
-
-    The samples' own file is the largest; the fields of the other files have a ``file``.
-    """
-    listing = files.listing
-    profiles = {part: _profile_part(part, files) for part in group_files(files.readable)}
-    parts = [part for part, profile in profiles.items() if profile.fields]
-    if len(parts) < 2 or not _hold_different_fields(parts, profiles):
-        return None
-    if any(_holds_samples(part, listing) for part in parts):
-        return None
-    main = min(parts, key=partial(_rank, parts, files))
-    fields, ambiguous = _locate_fields(parts, main, profiles)
-    axes = name_axes({name: field.profile for name, field in fields.items()}, episodes=False)
-    guesses = {}
-    for name, field in sorted(fields.items()):
-        hint = f"{files.name} {field.part.pattern}"
-        declared = guess(name, field.profile, axes, profiles[field.part].samples, hint)
-        guesses[name] = Guess(field.location).plus(declared)
-    described = {path for part in parts for path in part.paths}
-    notes = files.notes(described)
-    if ambiguous:
-        names = first_few(ambiguous, MOST_SHOWN)
-        notes.append(f"left out, as at: means something else by such a name: {names}")
-    for profile in profiles.values():
-        notes += profile.notes
-    return write_draft(
-        _with_guessed_patterns(files.head(files=main.pattern), files, described),
-        guesses,
-        max(profiles[part].samples for part in parts),
-        notes,
-        f"{len(main.paths):,} samples of {len(parts)} files each",
-    )
-
-
-def _profile_part(part: Part, files: DataFiles) -> SampleProfile:
-    schema = any_field_schema(files.head(files=part.pattern))
-    paths = evenly_spaced(part.complete, MOST_FILES)
-    entries = files.listing.entries
-    some = entries.take(np.array([entries.find(path) for path in paths]))
-    return profile_files(schema, replace(files.listing, entries=some), len(part.paths))
-
-
-def _hold_different_fields(parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]) -> bool:
-    """Tell whether the files of a sample differ in their fields, or in the roles of their names."""
-    first, *others = (profiles[part].fields for part in parts)
-    if any(_differ(first, other) for other in others):
-        return True
-    return len(first) == 1 and sum(names_role(part.name) for part in parts) > 1
-
-
-def _differ(fields: Mapping[str, FieldProfile], others: Mapping[str, FieldProfile]) -> bool:
-    if len(fields) != len(others):
-        return True
-    # The only field of a file has its name from the format or the file.
-    if len(fields) > 1 and fields.keys() != others.keys():
-        return True
-    pairs = zip(sorted(fields), sorted(others), strict=True)
-    return any(not fields[name].is_like(others[other_name]) for name, other_name in pairs)
-
-
-def _holds_samples(part: Part, listing: Listing) -> bool:
-    """Tell whether the files of a part hold many samples each."""
-    ending = ending_of(part.paths[0])
-    if ending.lower() in ACCOMPANYING:
-        return False
-    return _guess_each(listing.root, ending, part.paths) != ""
-
-
-def _rank(parts: Sequence[Part], files: DataFiles, part: Part) -> tuple[Any, ...]:
-    """Return a sort key: the part with the lowest is the samples' own file."""
-    # The pattern of this part then matches the files of another part, too.
-    is_overlapping = any(
-        other.ending != part.ending and other.ending.endswith(part.ending) for other in parts
-    )
-    is_accompanying = ending_of(part.paths[0]).lower() in ACCOMPANYING
-    size = files.size(evenly_spaced(part.paths, MOST_SAMPLES))
-    return part.optional, is_overlapping, is_accompanying, -size, part.name
-
-
-def _locate_fields(
-    parts: Sequence[Part], main: Part, profiles: Mapping[Part, SampleProfile]
-) -> tuple[dict[str, _PartField], list[str]]:
-    """Return the fields of all parts by name, and the names that ``at:`` would misunderstand."""
-    fields: dict[str, _PartField] = {}
-    ambiguous: list[str] = []
-    # Parts with one array come first: the array gets the part's name.
-    for part in sorted(
-        parts, key=lambda member: (len(profiles[member].fields) > 1, member is not main)
-    ):
-        has_several = len(profiles[part].fields) > 1
-        for inner_name, profile in profiles[part].fields.items():
-            wanted = inner_name if has_several or not part.name else part.name
-            name = _free_name(part, wanted, inner_name, fields)
-            location: dict[str, Any] = {} if part is main else {"file": part.pattern}
-            if has_several and (part is not main or name != inner_name):
-                if _is_ambiguous_at(inner_name, part.pattern):
-                    ambiguous.append(inner_name)
-                    continue
-                location["at"] = inner_name
-            if part.optional:
-                location["optional"] = True
-            fields[name] = _PartField(part, profile, location)
-    return fields, ambiguous
-
-
-def _free_name(part: Part, name: str, inner_name: str, taken: Container[str]) -> str:
-    """Return an unused name for a field."""
-    prefix = part.name or identifier(part.ending)
-    while name in taken or name == "*":  # "*" stands for fields that are not listed
-        name = f"{prefix}_{inner_name}"
-        inner_name += "_"
-    return name
-
-
-def _is_ambiguous_at(name: str, pattern: str) -> bool:
-    """Tell whether ``at:`` takes a name for a sample attribute or for a placeholder."""
-    # In XML, "@name" is a value.
-    is_attribute = name.startswith("@") and not pattern.lower().endswith(".xml")
-    return is_attribute or "{" in name or "}" in name
 
 
 # ----------------------------------------------------------------------------- records in JSON lists
@@ -356,14 +204,14 @@ def _draft_main_kind(files: DataFiles) -> Draft:
     """Return a draft of one kind of file, or of all files where no kind is the data alone."""
     main = _find_main_files(files)
     head = files.head(files=main.patterns)
-    each = _guess_each(files.listing.root, main.ending, main.paths)
+    each = guess_each(files.listing.root, main.ending, main.paths)
     if each:
         head["samples"]["each"] = each
-    head |= _stated_counts(main.ending, files.listing)
+    head |= _stated_counts(main.ending, files)
     profile = profile_files(any_field_schema(head), files.listing)
     why = main.why
     inner = ""
-    if not each and not _are_tables_of_several_kinds(profile):
+    if not each and not profile.has_several_tables:
         inner = inner_samples(profile.fields, len(main.paths), main.ending)
     if inner:
         head["samples"]["each"] = inner
@@ -397,70 +245,28 @@ def _similar_kinds(files: DataFiles, ending: str, pattern: str) -> dict[str, lis
     """Return the files with other endings but the fields of the main kind, by pattern."""
     if ending.lower() in ACCOMPANYING:
         return {}
-    main_format = format_of(f"x{ending}")
-    kinds: dict[str, list[str]] = {}
-    for path in files.readable:
-        if format_of(path) is main_format and ending_of(path) != ending:
-            kinds.setdefault(ending_of(path), []).append(path)
-    if not kinds:
+    others = files.similar_endings(ending)
+    main = _profile_pattern(files, pattern) if others else None
+    if main is None or not main.fields:
         return {}
-    main_fields = _fields_of(files, pattern)
     similar = {}
-    for other_ending, paths in sorted(kinds.items()):
+    for other_ending, paths in others.items():
         (other_pattern,) = patterns([(paths, other_ending)])
-        if main_fields and _are_same_fields(main_fields, _fields_of(files, other_pattern)):
+        if main.has_same_columns(_profile_pattern(files, other_pattern)):
             similar[other_pattern] = paths
     return similar
 
 
-def _fields_of(files: DataFiles, pattern: str) -> dict[str, FieldProfile]:
-    return profile_files(any_field_schema(files.head(files=pattern)), files.listing).fields
+def _profile_pattern(files: DataFiles, pattern: str) -> SampleProfile:
+    return profile_files(any_field_schema(files.head(files=pattern)), files.listing)
 
 
-def _are_same_fields(
-    fields: Mapping[str, FieldProfile], others: Mapping[str, FieldProfile]
-) -> bool:
-    if fields.keys() != others.keys():
-        return False
-    return all(_is_same_kind(profile, others[name]) for name, profile in fields.items())
-
-
-def _is_same_kind(profile: FieldProfile, other: FieldProfile) -> bool:
-    """Tell whether fields are alike; arrays of several widths are tables of several kinds."""
-    is_text = not profile.dtypes.keys().isdisjoint({"text", "json"})
-    has_same_width = profile.item is not None and profile.item == other.item
-    return profile.is_like(other) and (is_text or has_same_width)
-
-
-def _guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
-    """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample."""
-    if ending.lower() in JSON_LINES:
-        return "line"
-    inner = find_inner_samples(root, evenly_spaced(paths, _FEW_FILES))
-    counts = Counter(
-        samples.pattern if samples.kind == GROUPS else "" for samples in inner.values()
-    )
-    own_names = [text for text in counts if text.count("/") == 1 and not text.endswith("*")]
-    # Each file has one group under a name of its own.
-    if len(own_names) > 1 and len(own_names) == counts.total():
-        return "/*"
-    for text in own_names:
-        del counts[text]
-    return counts.most_common(1)[0][0] if counts else ""
-
-
-def _stated_counts(ending: str, listing: Listing) -> dict[str, Any]:
+def _stated_counts(ending: str, files: DataFiles) -> dict[str, Any]:
     """Return the key that compares record counts with those that TensorFlow Datasets states."""
-    is_stated = any(PurePosixPath(path).name == INFO for path in listing.entries.paths)
+    is_stated = any(PurePosixPath(path).name == INFO for path in files.listing.entries.paths)
     if not is_stated or not ending.startswith(".tfrecord"):
         return {}
     return {"attrs": {SHARD_LENGTH: "samples"}}
-
-
-def _are_tables_of_several_kinds(profile: SampleProfile) -> bool:
-    """Tell whether hardly any column is in most files."""
-    fields = profile.fields.values()
-    return bool(fields) and all(2 * field.samples <= profile.samples for field in fields)
 
 
 def _are_few(main: _MainFiles, files: DataFiles, profile: SampleProfile) -> bool:
@@ -515,22 +321,13 @@ def _draft_profiled(
     """
     if not profile.fields:
         raise UsageError(_no_fields(files.listing.root, len(paths), profile))
-    axes = name_axes(profile.fields, episodes=episodes)
     return write_draft(
-        _with_guessed_patterns(head, files, paths),
-        _guess_fields(profile, axes, hint),
+        files.with_left_out_check(head, paths),
+        guess_fields(profile.fields, profile.samples, hint, episodes=episodes),
         profile.samples,
         [*files.notes(set(paths)), *profile.notes],
         why,
     )
-
-
-def _guess_fields(profile: SampleProfile, axes: Mapping[str, Axis], hint: str) -> dict[str, Guess]:
-    guesses: dict[str, Guess] = {}
-    for name, field in sorted(profile.fields.items()):
-        declared = guess(name, field, axes, profile.samples, hint)
-        guesses |= guess_point_table(name, field, declared, hint) or {name: declared}
-    return guess_preferences(guesses)
 
 
 def _no_fields(root: Path, count: int, profile: SampleProfile) -> str:
@@ -539,15 +336,3 @@ def _no_fields(root: Path, count: int, profile: SampleProfile) -> str:
     if profile.unread:
         return f"{root}: none of {files} could be read. {'; '.join(profile.unread)}"
     return f"{root}: none of {files} holds a field: they are empty."
-
-
-def _with_guessed_patterns(
-    head: Mapping[str, Any], files: DataFiles, described: Iterable[str]
-) -> dict[str, Any]:
-    """Return a draft's head; a scan fails by DC113 where its patterns leave out most bytes.
-
-    The patterns are a guess, not a choice of the user.
-    """
-    if files.are_half(described):
-        return dict(head)
-    return {**head, "rules": {"DC113": {"left_out": True}}}

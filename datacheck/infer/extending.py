@@ -6,23 +6,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from datacheck.infer.axes import name_axes, usual_length
-from datacheck.infer.base import Guess
+from datacheck.infer.axes import name_axes
 from datacheck.infer.data_files import DataFiles, is_accompanying
 from datacheck.infer.guess import guess
-from datacheck.infer.profile import FieldProfile
 from datacheck.infer.profiling import SampleProfile, profile_files
-from datacheck.infer.writing import Draft, extending_text
+from datacheck.infer.writing import Draft, Guess, extending_text
 from datacheck.rules.base import pluralize
 from datacheck.scan.suggest import patterns
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
-from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
+from datacheck.schema.model import ANY, FieldSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work
-from datacheck.sources.base import file_templates
-from datacheck.sources.fields import fits
-from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.lerobot import EPISODE
-from datacheck.sources.listing import Listing
 
 # Files whose content tells their layout under any name.
 _STORES = frozenset({".hdf5", ".h5", ".zarr"})
@@ -59,7 +53,7 @@ def _fitting_by_name(schemas: Mapping[str, Schema], files: DataFiles) -> Iterato
         unclaimed = main_paths.intersection(plan_work(schema, files.listing).unclaimed)
         if 2 * len(unclaimed) > len(main_paths):
             continue
-        profile = _profile_all_fields(schema, files.listing)
+        profile = _profile_all_fields(schema, files)
         if _has_most_fields(schema, profile):
             yield _BuiltinFit(name, schema, profile)
 
@@ -74,7 +68,7 @@ def _fitting_by_content(schemas: Mapping[str, Schema], files: DataFiles) -> Iter
     for name, schema in schemas.items():
         if schema.samples.list or not _is_of_stores(schema):
             continue
-        profile = _profile_all_fields(_with_files(schema, pattern), files.listing)
+        profile = _profile_all_fields(_with_files(schema, pattern), files)
         matching = _matching_fields(schema, profile)
         has_half = 2 * len(matching) >= len(schema.stored)
         if profile.samples and has_half and matching.issuperset(_required_fields(schema)):
@@ -93,10 +87,10 @@ def _with_files(schema: Schema, pattern: str) -> Schema:
     return schema.model_copy(update={"samples": samples})
 
 
-def _profile_all_fields(schema: Schema, listing: Listing) -> SampleProfile:
+def _profile_all_fields(schema: Schema, files: DataFiles) -> SampleProfile:
     """Profile samples with the fields that the schema does not list."""
     fields = schema.fields | {ANY: FieldSpec()}
-    return profile_files(schema.model_copy(update={"fields": fields}), listing)
+    return profile_files(schema.model_copy(update={"fields": fields}), files.listing)
 
 
 def _required_fields(schema: Schema) -> set[str]:
@@ -108,18 +102,8 @@ def _matching_fields(schema: Schema, profile: SampleProfile) -> set[str]:
     return {
         name
         for name, spec in schema.stored.items()
-        if name in profile.fields and _fits_spec(profile.fields[name], spec)
+        if name in profile.fields and profile.fields[name].fits(spec)
     }
-
-
-def _fits_spec(profile: FieldProfile, spec: FieldSpec) -> bool:
-    has_text = not profile.dtypes.keys().isdisjoint({"text", "json"})
-    if has_text or spec.is_text:
-        return has_text == spec.is_text
-    if spec.shape is None or profile.item is None or len(profile.ndims) != 1:
-        return True
-    first = [usual_length(profile)] if profile.lengths else []
-    return fits([*first, *profile.item], spec)
 
 
 def _has_most_fields(schema: Schema, profile: SampleProfile) -> bool:
@@ -129,7 +113,7 @@ def _has_most_fields(schema: Schema, profile: SampleProfile) -> bool:
     """
     # The files are damaged, or have the schema's names and another content.
     if not profile.samples:
-        return not any(NO_GROUP in reason for reason in profile.unread)
+        return not profile.lacks_group
     required = {name for name, spec in schema.stored.items() if not spec.optional}
     return 2 * len(required & profile.fields.keys()) >= len(required)
 
@@ -140,7 +124,7 @@ def _draft(fit: _BuiltinFit, files: DataFiles) -> Draft:
     That is file names, names of fields, absent fields, and additional fields.
     """
     guesses = _changed_fields(fit) | _additional_fields(fit, str(files.data))
-    described = _described_files(fit, files.listing)
+    described = _described_files(fit, files)
     notes = [*files.notes(described), *_misfits(fit), *fit.profile.notes]
     why = f"{pluralize(len(described), 'file')} of its layout"
     if fit.files:
@@ -193,16 +177,12 @@ def _misfits(fit: _BuiltinFit) -> list[str]:
     return [
         f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares"
         for name, spec in sorted(fit.schema.stored.items())
-        if name in fields
-        and not fit.profile.near_names.get(name)
-        and not _fits_spec(fields[name], spec)
+        if name in fields and not fit.profile.near_names.get(name) and not fields[name].fits(spec)
     ]
 
 
-def _described_files(fit: _BuiltinFit, listing: Listing) -> set[str]:
-    paths = set(listing.entries.paths)
-    if not fit.files:
-        return paths.difference(plan_work(fit.schema, listing).unclaimed)
-    schema = fit.schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))})
-    template = file_templates(schema)[0]
-    return {path for path in paths if template.match(path) is not None}
+def _described_files(fit: _BuiltinFit, files: DataFiles) -> set[str]:
+    if fit.files:
+        return files.matching(fit.files)
+    paths = set(files.listing.entries.paths)
+    return paths.difference(plan_work(fit.schema, files.listing).unclaimed)

@@ -1,24 +1,38 @@
-"""Guesses the declaration of each field from its name and its profile.
+"""Guesses the declarations of fields from their names and profiles.
 
-`guess` combines the guesses of the other modules of `infer`: axes (`axes`), role (`roles`), unit
-and ranges (`ranges`), and the kinds of text (`texts`). A guess is made where the values leave little
-doubt; a fault in few samples is left to the scan rather than declared as allowed.
+`guess` declares one field: shape and type, role and limits (`roles`), the kind of a text. Some guesses
+need the other fields: `guess_fields` adds the first axes (`axes`), the columns of tables of points,
+and which texts are preferred. A guess is made where the values leave little doubt; a fault in few
+samples is left to the scan rather than declared as allowed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from datacheck.infer.axes import Axis, fixed_row_length, joint_count, usual_length
-from datacheck.infer.base import Guess
-from datacheck.infer.point_table import ONE_ARRAY
-from datacheck.infer.profile import FieldProfile
-from datacheck.infer.ranges import guess_limits
-from datacheck.infer.roles import guess_role, has_integer_type
-from datacheck.infer.texts import guess_text
+from datacheck.infer.axes import Axis, name_axes
+from datacheck.infer.profile import LEAST_LABEL, FieldProfile
+from datacheck.infer.roles import (
+    ID_NAMES,
+    MOST_CLASSES,
+    class_range,
+    guess_cloud,
+    guess_limits,
+    guess_role,
+    has_integer_type,
+)
 from datacheck.infer.worker import RECORDS
+from datacheck.infer.writing import Guess
 from datacheck.schema.grammar import JOINT_COUNTS
+from datacheck.tokenization import MESSAGE_NAMES
+
+# Field names that formats give to the only array, or to the only table, of a file. The names of the
+# files then say more than the name of the field.
+_ONE_ARRAY = "array"
+_ONE_TABLE = "table"
 
 # Field name for the content of a .bin that is not float32, and the reason to state for it.
 UNTYPED = "bytes"
@@ -32,13 +46,25 @@ _SOUND = "samples"
 # samples, or if at least this share of the numbers is non-finite.
 _FEWEST_WITH_GAPS = 4
 _MISSING_SHARE = 0.05
-# Files of many samples are few (train.npy, val.npy, test.npy) and have many rows; a sequence of
-# steps is shorter, or there are more files.
-_MOST_SPLIT_FILES = 6
-_FEWEST_SAMPLE_ROWS = 256
-# Names of token columns.
-_TOKEN_NAMES = r"(?:input|token)_ids|tokens"
-_TABLE_ENDINGS = {".parquet", ".arrow", ".feather"}
+
+
+def guess_fields(
+    fields: Mapping[str, FieldProfile], samples: int, files: str, *, episodes: bool
+) -> dict[str, Guess]:
+    """Return the guesses for all fields, and for the columns of tables of points, by name.
+
+    Args:
+        fields: their profiles.
+        samples: how many samples were profiled.
+        files: names of folder and files.
+        episodes: whether samples are episodes.
+    """
+    axes = name_axes(fields, episodes=episodes)
+    guesses: dict[str, Guess] = {}
+    for name, profile in sorted(fields.items()):
+        declared = guess(name, profile, axes, samples, files)
+        guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
+    return _with_preferences(guesses)
 
 
 def guess(
@@ -53,7 +79,7 @@ def guess(
         samples: how many samples were profiled.
         files: names of folder and files, which say more than the field name of a file's one array.
     """
-    hint = files if name == ONE_ARRAY else name.rpartition("/")[2]
+    hint = files if name == _ONE_ARRAY else name.rpartition("/")[2]
     if name == UNTYPED and files.lower().endswith(".bin"):
         # Without a dtype, so that the field does not count as judged.
         declared = Guess({"shape": ["N"]}, (_UNTYPED_REASON,))
@@ -72,7 +98,7 @@ def guess(
 def _guess_values(name: str, profile: FieldProfile) -> Guess:
     """Return the guess for texts or JSON values, none if some samples have arrays."""
     if profile.dtypes.keys() <= {"text", "json"}:
-        return guess_text(name, profile)
+        return _guess_text(name, profile)
     kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(profile.dtypes.items()))
     return Guess({}, (f"{kinds} samples: declare one of them",))
 
@@ -101,9 +127,9 @@ def _guess_shape(profile: FieldProfile, axis: Axis | None) -> Guess:
 def _fixed_length(profile: FieldProfile) -> int | None:
     """Return the length that nearly all samples have, None if it is open or the samples are few."""
     is_fixed = (
-        len(set(profile.lengths)) == 1 or joint_count(profile) > 0 or fixed_row_length(profile) > 0
+        len(set(profile.lengths)) == 1 or profile.joint_count > 0 or profile.fixed_row_length > 0
     )
-    return usual_length(profile) if is_fixed and len(profile.lengths) > 2 else None
+    return profile.usual_length if is_fixed and len(profile.lengths) > 2 else None
 
 
 def _remark_on_lengths(profile: FieldProfile, axis: Axis | None) -> tuple[str, ...]:
@@ -111,7 +137,7 @@ def _remark_on_lengths(profile: FieldProfile, axis: Axis | None) -> tuple[str, .
     if axis is not None and axis.deviating:
         deviating_share = f"{axis.deviating:,} of {profile.samples:,} samples"
         return (f"another length than the others with {axis.name} in {deviating_share}",)
-    usual = fixed_row_length(profile) if axis is None else 0
+    usual = profile.fixed_row_length if axis is None else 0
     if usual:
         deviating = sum(length != usual for length in profile.lengths)
         return (f"of another length in {deviating:,} of {len(profile.lengths):,} samples",)
@@ -136,6 +162,265 @@ def _guess_finite(profile: FieldProfile) -> Guess:
     return Guess({}, (why, "finite: false where that means missing"))
 
 
+# ----------------------------------------------------------------------------- texts and JSON values
+
+# Bytes of a text up to which it rather is a name or a class: only longer texts get the role text.
+_SHORT_TEXT = 80
+# Keys of a JSON value that the reason names.
+_SHOWN_KEYS = 4
+# Speakers that answer a user, and the user.
+_ANSWERING = frozenset({"gpt", "assistant", "model", "bot", "agent", "system"})
+_ASKING = frozenset({"human", "user"})
+# Share of the chats that must have an answer. With fewer, another speaker answers, or they are no
+# chats.
+_ANSWERED_CHATS = 0.9
+# Names of answers only, not "chosen_model": the two answers differ, all else may be equal.
+_ANSWER_NAMES = r"(?:answer|response|reply|completion|output|text|message|summary)s?"
+_CHOSEN_NAMES = rf"(?:{_ANSWER_NAMES}[_-]?)?chosen(?:[_-]?{_ANSWER_NAMES})?"
+
+
+def _guess_text(name: str, profile: FieldProfile) -> Guess:
+    """Return the guess for a field of texts or JSON values.
+
+    Args:
+        name: lower-case name of the field.
+        profile: its profile.
+    """
+    chat = _guess_chat(profile)
+    if chat is not None:
+        return chat
+    if "json" in profile.dtypes:
+        keys = profile.record_keys[:_SHOWN_KEYS]
+        return Guess({"dtype": "json"}, (f"keys {', '.join(keys)}",) if keys else ())
+    is_short = profile.longest_text <= _SHORT_TEXT
+    if is_short and re.search(ID_NAMES, name):
+        return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
+    text = Guess({"dtype": "text"} if is_short else {"role": "text"}, ("text",))
+    # Fewer empty texts are more likely a fault for a scan to find than intended.
+    if 2 * profile.empty_texts < profile.samples:
+        return text
+    why = f"empty in {profile.empty_texts:,} of {profile.samples:,} samples"
+    return text.plus(Guess({"optional": True}, (why,)))
+
+
+def _guess_chat(profile: FieldProfile) -> Guess | None:
+    """Return the guess for messages with keys of OpenAI, ShareGPT or dialogue corpora, or None."""
+    names = _message_keys(profile)
+    if not names:
+        return None
+    why = (f"messages with {' and '.join(names)}",)
+    if names == MESSAGE_NAMES[0]:  # OpenAI's keys: the assistant answers
+        return Guess({"role": "chat"}, why)
+    answering = _answering_speaker(names, profile)
+    return Guess({"role": "chat", "train_on": answering}, why) if answering else None
+
+
+def _message_keys(profile: FieldProfile) -> Sequence[str]:
+    """Return the known keys of speaker and content that the messages have, or ()."""
+    for names in MESSAGE_NAMES:
+        if set(names) <= set(profile.record_keys):
+            return names
+    return ()
+
+
+def _answering_speaker(names: Sequence[str], profile: FieldProfile) -> str:
+    """Return the speaker that answers a user in nearly all chats, or ""."""
+    has_user = any(name.lower() in _ASKING for name in profile.speakers)
+    if "speaker" in names and not has_user:  # a play or a meeting
+        return ""
+    threshold = max(1, _ANSWERED_CHATS * profile.chat_samples)
+    answering = [
+        name
+        for name, samples in profile.speakers.items()
+        if name.lower() in _ANSWERING and samples >= threshold
+    ]
+    # If another speaker answers, "system" gives instructions.
+    others = [name for name in answering if name.lower() != "system"] or answering
+    return max(others, key=profile.speakers.__getitem__, default="")
+
+
+def _with_preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Return the guesses, with each chosen text or chat preferred over its rejected counterpart."""
+    result = dict(guesses)
+    for name in guesses:
+        rejected = name.replace("chosen", "rejected")
+        if rejected not in guesses or not re.fullmatch(_CHOSEN_NAMES, name.lower()):
+            continue
+        kind = _text_kind(guesses[name])
+        if rejected == name or kind is None or kind != _text_kind(guesses[rejected]):
+            continue
+        role = Guess({"role": kind})
+        preferred = Guess({"preferred_over": rejected})
+        result[name] = guesses[name].without("dtype").plus(role, preferred)
+        result[rejected] = guesses[rejected].without("dtype").plus(role)
+    return result
+
+
+def _text_kind(guess: Guess) -> str | None:
+    """Return "chat" or "text", None for other fields."""
+    kind = guess.spec.get("role", guess.spec.get("dtype"))
+    return kind if kind in {"chat", "text"} else None
+
+
+# ---------------------------------------------------------------------------------- tables of points
+
+# Names of clouds and of sensors that record them.
+_CLOUD_NAMES = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz"
+# Coordinates beyond it are no shares of 1, such as probabilities.
+_MOST_SHARE = 1.5
+# Colours of 0..255 reach this value; columns with a smaller maximum are classes.
+_FEWEST_COLORS = 64
+# Columns of a cloud with a name and coordinates, but without colours and normals: one or two more.
+_MEASURED_TABLE_WIDTHS = {4, 5}
+
+
+class _PointColumn(NamedTuple):
+    low: float
+    high: float
+    is_whole: bool
+
+
+@dataclass(frozen=True)
+class _ColumnGroup:
+    """Consecutive columns of the table that are one thing."""
+
+    name: str
+    start: int
+    width: int
+    spec: dict[str, Any]
+    why: tuple[str, ...] = ("from its values",)
+
+
+def _guess_point_table(
+    name: str, profile: FieldProfile, table: Guess, files: str = ""
+) -> dict[str, Guess]:
+    """Return the guesses for a table of points and for its columns, by name.
+
+    Args:
+        name: name of the field.
+        profile: its profile.
+        table: the guess for the whole field.
+        files: names of folder and files.
+
+    Returns:
+        {} where the values do not show that the first three columns are coordinates.
+    """
+    columns = [_PointColumn(low, high, bool(whole)) for low, high, whole in profile.columns]
+    if not _is_plain_table(table) or not columns or all(c.is_whole for c in columns[:3]):
+        return {}
+    is_only = name in {_ONE_ARRAY, _ONE_TABLE}
+    is_named = re.search(_CLOUD_NAMES, (files if is_only else name).lower()) is not None
+    triples: list[_ColumnGroup] = []
+    if is_named or (is_only and not _are_shares(columns[:3])):
+        triples = _find_triples(columns, profile.unit_triples)
+    if not triples and not (is_named and _has_measured_column(columns)):
+        return {}
+    parts = [
+        _coordinates(profile),
+        *triples,
+        *_other_columns(columns, 3 + 3 * len(triples), has_labels=bool(triples)),
+    ]
+    words = [part.name if part.width == 1 else f"{part.name}:{part.width}" for part in parts]
+    cut = Guess(
+        table.without("range").spec | {"columns": " ".join(words)}, ("columns from their values",)
+    )
+    return {name: cut} | {f"{name}.{part.name}": Guess(part.spec, part.why) for part in parts}
+
+
+def _is_plain_table(table: Guess) -> bool:
+    """Tell whether nothing but shape and range is known of a field of two axes without time."""
+    shape = table.spec.get("shape") or []
+    is_table = len(shape) == 2 and shape[0] != "T"
+    return is_table and table.spec.keys() <= {"shape", "range", "finite", "optional"}
+
+
+def _are_shares(columns: Sequence[_PointColumn]) -> bool:
+    return min(c.low for c in columns) >= 0 and max(c.high for c in columns) <= _MOST_SHARE
+
+
+def _has_measured_column(columns: Sequence[_PointColumn]) -> bool:
+    """Tell whether an intensity or the like follows the coordinates."""
+    return len(columns) in _MEASURED_TABLE_WIDTHS and columns[3].low >= 0
+
+
+def _coordinates(profile: FieldProfile) -> _ColumnGroup:
+    cloud = guess_cloud(profile)
+    return _ColumnGroup("xyz", 0, 3, {"role": "points"} | cloud.spec, cloud.why)
+
+
+def _find_triples(
+    columns: Sequence[_PointColumn], unit_triples: Sequence[int]
+) -> list[_ColumnGroup]:
+    """Return the colours and normals that follow the coordinates without a gap."""
+    triples: list[_ColumnGroup] = []
+    for start in (3, 6):
+        triple = columns[start : start + 3]
+        if len(triple) < 3:
+            break
+        if start in unit_triples:
+            part = _ColumnGroup("normal", start, 3, {"role": "normal"})
+        elif color_range := _color_range(triple):
+            part = _ColumnGroup("rgb", start, 3, {"role": "color", "range": color_range})
+        else:
+            break
+        if part.name in {known.name for known in triples}:
+            break
+        triples.append(part)
+    return triples
+
+
+def _color_range(triple: Sequence[_PointColumn]) -> str:
+    """Return the range of three columns of colours, "" if they are none."""
+    high = max(c.high for c in triple)
+    if min(c.low for c in triple) < 0:
+        return ""
+    if not all(c.is_whole for c in triple):
+        return "0..1" if high <= 1 else ""
+    class_columns = sum(c.high < _FEWEST_COLORS for c in triple)
+    return "0..255" if _FEWEST_COLORS < high <= 255 and class_columns < 2 else ""
+
+
+def _other_columns(
+    columns: Sequence[_PointColumn], start: int, *, has_labels: bool
+) -> Iterator[_ColumnGroup]:
+    """Yield the columns behind colours and normals: labels first, then measurements.
+
+    Args:
+        columns: all columns of the table.
+        start: where the others begin.
+        has_labels: whole numbers are labels, because the table has colours or normals.
+    """
+    free_names = ["label", "instance"] if has_labels else []
+    for number, column in enumerate(columns[start:], start):
+        is_label = column.is_whole and column.low >= LEAST_LABEL and column.high < MOST_CLASSES
+        if is_label and free_names:
+            yield _label_column(free_names.pop(0), number, column)
+        elif number == 3 and not column.is_whole and column.low >= 0 and column.high <= 1:
+            yield _ColumnGroup("intensity", number, 1, {"role": "value", "range": "0..1"})
+        else:
+            yield _ColumnGroup(f"column{number}", number, 1, {})
+
+
+def _label_column(name: str, number: int, column: _PointColumn) -> _ColumnGroup:
+    spec: dict[str, Any] = {"role": "class" if name == "label" else "instance"}
+    if column.low < 0:
+        spec["ignore"] = [int(column.low)]
+    if name == "label":
+        spec["classes"] = class_range(column.low, column.high)
+    return _ColumnGroup(name, number, 1, spec)
+
+
+# ------------------------------------------------------------------------------ samples inside files
+
+# Files of many samples are few (train.npy, val.npy, test.npy) and have many rows; a sequence of
+# steps is shorter, or there are more files.
+_MOST_SPLIT_FILES = 6
+_FEWEST_SAMPLE_ROWS = 256
+# Names of token columns.
+_TOKEN_NAMES = r"(?:input|token)_ids|tokens"
+_TABLE_ENDINGS = {".parquet", ".arrow", ".feather"}
+
+
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
     """Return ``samples.each`` where few files more likely hold many samples than one each, or "".
 
@@ -152,7 +437,7 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
     ((name, profile),) = fields.items()
     if name == RECORDS and ending == ".json" and profile.record_keys:
         return "line"
-    return "row" if name == ONE_ARRAY and _are_skeletons(profile) else ""
+    return "row" if name == _ONE_ARRAY and _are_skeletons(profile) else ""
 
 
 def _is_table_of_texts(fields: Mapping[str, FieldProfile]) -> bool:

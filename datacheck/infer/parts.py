@@ -1,19 +1,39 @@
-"""Groups files into samples of several files each: ``0001.points.npy`` with ``0001.label.npy``.
+"""Drafts a schema for samples of several files each: ``0001.points.npy`` with ``0001.label.npy``.
 
-A path is split into the name of a sample and the name of a part: the kind of file within a sample.
-`group_files` tries several ways to split and takes the first in which nearly all samples have the
-same parts.
+`group_files` splits paths into the name of a sample and the name of a part: the kind of file within
+a sample. It tries several ways to split and takes the first in which nearly all samples have the
+same parts. `draft_parts` profiles the parts and tells whether each of their files is rather a sample.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from typing import Any
 
+import numpy as np
+
+from datacheck.infer.axes import name_axes
+from datacheck.infer.data_files import ACCOMPANYING, DataFiles, ending_of
+from datacheck.infer.guess import guess
+from datacheck.infer.profile import FieldProfile
+from datacheck.infer.profiling import (
+    MOST_FILES,
+    MOST_SAMPLES,
+    MOST_SHOWN,
+    SampleProfile,
+    any_field_schema,
+    evenly_spaced,
+    guess_each,
+    profile_files,
+)
+from datacheck.infer.roles import names_role
+from datacheck.infer.writing import Draft, Guess, write_draft
+from datacheck.rules.base import first_few
 from datacheck.scan.suggest import SPLITS, patterns
 
 # Share of the samples that must have a part, and of the files that must belong to parts. The others
@@ -53,6 +73,140 @@ class Part:
     complete: tuple[str, ...]
     pattern: str = ""
     optional: bool = False
+
+
+@dataclass(frozen=True)
+class _PartField:
+    """A field of one part of multi-file samples, and where the schema finds it."""
+
+    part: Part
+    profile: FieldProfile
+    location: dict[str, Any]
+
+
+def draft_parts(files: DataFiles) -> Draft | None:
+    """Return a draft of samples of several files each, None where each file is rather a sample.
+
+    The samples' own file is the largest; the fields of the other files have a ``file``.
+    """
+    profiles = {part: _profile_part(part, files) for part in group_files(files.readable)}
+    parts = [part for part, profile in profiles.items() if profile.fields]
+    if len(parts) < 2 or not _hold_different_fields(parts, profiles):
+        return None
+    if any(_holds_samples(part, files) for part in parts):
+        return None
+    main = min(parts, key=partial(_rank, parts, files))
+    fields, ambiguous = _locate_fields(parts, main, profiles)
+    axes = name_axes({name: field.profile for name, field in fields.items()}, episodes=False)
+    guesses = {}
+    for name, field in sorted(fields.items()):
+        hint = f"{files.name} {field.part.pattern}"
+        declared = guess(name, field.profile, axes, profiles[field.part].samples, hint)
+        guesses[name] = Guess(field.location).plus(declared)
+    described = {path for part in parts for path in part.paths}
+    notes = files.notes(described)
+    if ambiguous:
+        names = first_few(ambiguous, MOST_SHOWN)
+        notes.append(f"left out, as at: means something else by such a name: {names}")
+    for profile in profiles.values():
+        notes += profile.notes
+    return write_draft(
+        files.with_left_out_check(files.head(files=main.pattern), described),
+        guesses,
+        max(profiles[part].samples for part in parts),
+        notes,
+        f"{len(main.paths):,} samples of {len(parts)} files each",
+    )
+
+
+def _profile_part(part: Part, files: DataFiles) -> SampleProfile:
+    schema = any_field_schema(files.head(files=part.pattern))
+    paths = evenly_spaced(part.complete, MOST_FILES)
+    entries = files.listing.entries
+    some = entries.take(np.array([entries.find(path) for path in paths]))
+    return profile_files(schema, replace(files.listing, entries=some), len(part.paths))
+
+
+def _hold_different_fields(parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]) -> bool:
+    """Tell whether the files of a sample differ in their fields, or in the roles of their names."""
+    first, *others = (profiles[part].fields for part in parts)
+    if any(_differ(first, other) for other in others):
+        return True
+    return len(first) == 1 and sum(names_role(part.name) for part in parts) > 1
+
+
+def _differ(fields: Mapping[str, FieldProfile], others: Mapping[str, FieldProfile]) -> bool:
+    if len(fields) != len(others):
+        return True
+    # The only field of a file has its name from the format or the file.
+    if len(fields) > 1 and fields.keys() != others.keys():
+        return True
+    pairs = zip(sorted(fields), sorted(others), strict=True)
+    return any(not fields[name].is_like(others[other_name]) for name, other_name in pairs)
+
+
+def _holds_samples(part: Part, files: DataFiles) -> bool:
+    """Tell whether the files of a part hold many samples each."""
+    ending = ending_of(part.paths[0])
+    if ending.lower() in ACCOMPANYING:
+        return False
+    return guess_each(files.listing.root, ending, part.paths) != ""
+
+
+def _rank(parts: Sequence[Part], files: DataFiles, part: Part) -> tuple[Any, ...]:
+    """Return a sort key: the part with the lowest is the samples' own file."""
+    # The pattern of this part then matches the files of another part, too.
+    is_overlapping = any(
+        other.ending != part.ending and other.ending.endswith(part.ending) for other in parts
+    )
+    is_accompanying = ending_of(part.paths[0]).lower() in ACCOMPANYING
+    size = files.size(evenly_spaced(part.paths, MOST_SAMPLES))
+    return part.optional, is_overlapping, is_accompanying, -size, part.name
+
+
+def _locate_fields(
+    parts: Sequence[Part], main: Part, profiles: Mapping[Part, SampleProfile]
+) -> tuple[dict[str, _PartField], list[str]]:
+    """Return the fields of all parts by name, and the names that ``at:`` would misunderstand."""
+    fields: dict[str, _PartField] = {}
+    ambiguous: list[str] = []
+    # Parts with one array come first: the array gets the part's name.
+    for part in sorted(
+        parts, key=lambda member: (len(profiles[member].fields) > 1, member is not main)
+    ):
+        has_several = len(profiles[part].fields) > 1
+        for inner_name, profile in profiles[part].fields.items():
+            wanted = inner_name if has_several or not part.name else part.name
+            name = _free_name(part, wanted, inner_name, fields)
+            location: dict[str, Any] = {} if part is main else {"file": part.pattern}
+            if has_several and (part is not main or name != inner_name):
+                if _is_ambiguous_at(inner_name, part.pattern):
+                    ambiguous.append(inner_name)
+                    continue
+                location["at"] = inner_name
+            if part.optional:
+                location["optional"] = True
+            fields[name] = _PartField(part, profile, location)
+    return fields, ambiguous
+
+
+def _free_name(part: Part, name: str, inner_name: str, taken: Container[str]) -> str:
+    """Return an unused name for a field."""
+    prefix = part.name or _identifier(part.ending)
+    while name in taken or name == "*":  # "*" stands for fields that are not listed
+        name = f"{prefix}_{inner_name}"
+        inner_name += "_"
+    return name
+
+
+def _is_ambiguous_at(name: str, pattern: str) -> bool:
+    """Tell whether ``at:`` takes a name for a sample attribute or for a placeholder."""
+    # In XML, "@name" is a value.
+    is_attribute = name.startswith("@") and not pattern.lower().endswith(".xml")
+    return is_attribute or "{" in name or "}" in name
+
+
+# --------------------------------------------------------------------------------------- grouping
 
 
 def group_files(paths: Sequence[str]) -> list[Part]:
@@ -185,14 +339,14 @@ def _differ_in_letters(parts: Sequence[str]) -> bool:
 
 def _short_names(parts: Sequence[str]) -> dict[str, str]:
     """Return a name by part: without its ending where the ending does not tell parts apart."""
-    stems = {part: identifier(part.rpartition(".")[0]) for part in parts}
+    stems = {part: _identifier(part.rpartition(".")[0]) for part in parts}
     used = list(stems.values())
     return {
-        part: stem if not stem or used.count(stem) == 1 else identifier(part)
+        part: stem if not stem or used.count(stem) == 1 else _identifier(part)
         for part, stem in stems.items()
     }
 
 
-def identifier(text: str) -> str:
+def _identifier(text: str) -> str:
     """Return a text with an underscore in place of other signs."""
     return re.sub(r"\W+", "_", text).strip("_")

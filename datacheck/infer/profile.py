@@ -8,7 +8,8 @@ whatever the file holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,9 @@ import numpy as np
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Column
 from datacheck.rules.measures import positions, reduced
+from datacheck.schema.grammar import JOINT_COUNTS
+from datacheck.schema.model import FieldSpec
+from datacheck.sources.fields import fits
 from datacheck.tokenization import MESSAGE_NAMES, role_of
 from datacheck.workers.wire import finite, int64, natural, text
 
@@ -25,11 +29,18 @@ Array = np.ndarray[Any, Any]
 # The lowest number that may be a label. Below it, float64 does not represent every whole number,
 # and NaN that was cast to int64 is -2**63.
 LEAST_LABEL = -(2**53)
+# Share of the samples that must have the usual length. The others more likely have a fault that a
+# scan should find.
+NEARLY_ALL = 0.8
 # Different whole numbers of a field that are kept: more of them are no classes.
 DISTINCT = 64
 # Characters of the name of a key or speaker that are kept.
 MOST_NAME = 100
 
+# `NEARLY_ALL` for rows of numbers, and the fewest samples that show it. Below these the rows count
+# as ragged.
+_NEARLY_ALL_ROWS = 0.9
+_FEWEST_ROWS = 20
 # Samples whose lengths are kept, to find fields that share an axis.
 _MOST_LENGTHS = 200
 # Keys, speakers and first messages of JSON values that are kept.
@@ -106,6 +117,39 @@ class FieldProfile:
     thinned: bool = False
     """Whether there are more samples than were read."""
 
+    @property
+    def usual_length(self) -> int:
+        """The length that nearly all samples have, or 0."""
+        return _usual(self.lengths, NEARLY_ALL)
+
+    @property
+    def fixed_row_length(self) -> int:
+        """The usual length of rows of numbers if the few others share another one, else 0."""
+        # Exactly two lengths: a single one leaves nothing to decide.
+        if self.item or len(self.lengths) < _FEWEST_ROWS or len(set(self.lengths)) != 2:
+            return 0
+        return _usual(self.lengths, _NEARLY_ALL_ROWS)
+
+    @property
+    def joint_count(self) -> int:
+        """The number of 3D joints that nearly all samples have in each of their steps, or 0."""
+        sizes = list(self.item or [])
+        if self.lengths:
+            sizes.insert(0, self.usual_length)
+        if len(sizes) < 2 or sizes[-1] != 3:
+            return 0
+        return sizes[-2] if sizes[-2] in JOINT_COUNTS else 0
+
+    def fits(self, spec: FieldSpec) -> bool:
+        """Tell whether a declaration has the kind and the sizes of the values."""
+        has_text = not self.dtypes.keys().isdisjoint({"text", "json"})
+        if has_text or spec.is_text:
+            return has_text == spec.is_text
+        if spec.shape is None or self.item is None or len(self.ndims) != 1:
+            return True
+        first = [self.usual_length] if self.lengths else []
+        return fits([*first, *self.item], spec)
+
     def is_like(self, other: FieldProfile) -> bool:
         """Tell whether two fields have the same kind of values; images may have several sizes."""
         for own, others in ((self.dtypes, other.dtypes), (self.ndims, other.ndims)):
@@ -114,6 +158,12 @@ class FieldProfile:
         if self._is_picture() and other._is_picture():
             return True
         return None in (self.item, other.item) or self.item == other.item
+
+    def is_same_column(self, other: FieldProfile) -> bool:
+        """Tell whether fields are alike; arrays of several widths are tables of several kinds."""
+        is_text = not self.dtypes.keys().isdisjoint({"text", "json"})
+        has_same_width = self.item is not None and self.item == other.item
+        return self.is_like(other) and (is_text or has_same_width)
 
     def _is_picture(self) -> bool:
         return "uint8" in self.dtypes and max(map(int, self.ndims), default=0) > 1
@@ -256,6 +306,12 @@ class FieldProfile:
         low = reduced(np.minimum, xyz, lengths).astype(np.float64)
         high = reduced(np.maximum, xyz, lengths).astype(np.float64)
         _extend(self.box_diagonals, np.sqrt(((high - low) ** 2).sum(axis=0)))
+
+
+def _usual(lengths: Sequence[int], share: float) -> int:
+    """Return the most frequent length if at least this share of the samples has it, else 0."""
+    ((length, frequency),) = Counter(lengths).most_common(1)
+    return length if frequency >= share * len(lengths) else 0
 
 
 def _speakers(value: Any) -> list[str]:

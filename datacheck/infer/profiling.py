@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from datacheck.infer.data_files import JSON_LINES
 from datacheck.infer.profile import FieldProfile
-from datacheck.infer.worker import InnerSamples
+from datacheck.infer.worker import GROUPS, InnerSamples
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import plan_work
+from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map
@@ -27,6 +30,8 @@ _MOST_SHOWN_CHARACTERS = 100
 _MOST_REASONS = 3
 # Seconds for looking into one file.
 _LOOK_SECONDS = 30
+# Files that are looked into for samples inside.
+_FEW_FILES = 5
 # A cache cannot hold a field beyond these: bytes of a part of its name, bytes of the name, axes.
 _MOST_PART_BYTES = 240
 _MOST_NAME_BYTES = 2_000
@@ -77,6 +82,25 @@ class SampleProfile:
             )
         return notes
 
+    @property
+    def lacks_group(self) -> bool:
+        """Whether files hold no group of the kind that the schema reads as a sample."""
+        return any(NO_GROUP in reason for reason in self.unread)
+
+    @property
+    def has_several_tables(self) -> bool:
+        """Whether hardly any column is in most files: they are tables of several kinds."""
+        fields = self.fields.values()
+        return bool(fields) and all(2 * field.samples <= self.samples for field in fields)
+
+    def has_same_columns(self, other: SampleProfile) -> bool:
+        """Tell whether samples have fields, and others have the same ones."""
+        if not self.fields or self.fields.keys() != other.fields.keys():
+            return False
+        return all(
+            profile.is_same_column(other.fields[name]) for name, profile in self.fields.items()
+        )
+
 
 def any_field_schema(head: Mapping[str, Any]) -> Schema:
     """Return a schema that says only where the samples are, and reads all fields."""
@@ -101,6 +125,23 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
                     inner["kind"], inner["pattern"], inner["count"], inner["keys"]
                 )
     return found
+
+
+def guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
+    """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample."""
+    if ending.lower() in JSON_LINES:
+        return "line"
+    inner = find_inner_samples(root, evenly_spaced(paths, _FEW_FILES))
+    counts = Counter(
+        samples.pattern if samples.kind == GROUPS else "" for samples in inner.values()
+    )
+    own_names = [text for text in counts if text.count("/") == 1 and not text.endswith("*")]
+    # Each file has one group under a name of its own.
+    if len(own_names) > 1 and len(own_names) == counts.total():
+        return "/*"
+    for text in own_names:
+        del counts[text]
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:

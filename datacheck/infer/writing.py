@@ -1,17 +1,43 @@
-"""Writes drafts: the YAML of a schema with the reason for each guess behind it as a comment."""
+"""Writes drafts: the YAML of a schema with the reason for each guess behind it as a comment.
+
+Each step of ``datacheck init`` returns a `Guess`: the part of a field's declaration that it can tell,
+with its reasons. `Guess.plus` joins the parts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.infer.base import Guess
 from datacheck.rules.base import pluralize
 from datacheck.schema.load import FILES, dump_schema, parse_schema
 from datacheck.schema.model import ANY, Schema, exceeded_limit
 
 _MARK = "# inferred"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The guessed declaration of a field, or a part of it."""
+
+    spec: dict[str, Any] = field(default_factory=dict)
+    """Keys of `datacheck.schema.model.FieldSpec`, as in YAML."""
+    why: tuple[str, ...] = ()
+    """The reasons, one short phrase each."""
+
+    def plus(self, *others: Guess) -> Guess:
+        """Return the guess with the keys and reasons of others; later keys win."""
+        spec = dict(self.spec)
+        why = list(self.why)
+        for other in others:
+            spec |= other.spec
+            why += other.why
+        return Guess(spec, tuple(why))
+
+    def without(self, key: str) -> Guess:
+        """Return the guess without a key; the reasons stay."""
+        return Guess({name: value for name, value in self.spec.items() if name != key}, self.why)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from datacheck.model.rotation import matrices, wxyz
 from datacheck.model.sample import Column
-from datacheck.preview.encoding import (
+from datacheck.preview.drawings import (
     Array,
     NotDrawableError,
     floats,

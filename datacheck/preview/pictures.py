@@ -8,15 +8,22 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import orjson
 
 from datacheck.errors import UsageError
-from datacheck.preview.drawings import MAX_POINTS, Colour, cloud, film, image, names_of, timeline
-from datacheck.preview.encoding import (
+from datacheck.preview.drawings import (
+    MAX_POINTS,
     Array,
+    Colour,
     NotDrawableError,
+    cloud,
+    film,
     floats,
+    image,
+    names_of,
     number_text,
     spread_indices,
+    timeline,
     truncated_text,
 )
 from datacheck.preview.overlays import near_points, projection, skeleton
@@ -24,6 +31,11 @@ from datacheck.preview.texts import chat, decoded, plain, tokenized, tokens
 from datacheck.rules.placement import FRAMES, up_of
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokenization import Tokenizer
+
+# Budgets of a document with the pictures of many samples: the bytes of a sample, and the points of a
+# cloud, as sixty clouds of 2,048 points would not leave room for others.
+SAMPLE_BYTES = 25_000
+POINTS = 1024
 
 _LABELS = ("segment", "class", "instance", "mask")
 # in display order
@@ -85,6 +97,23 @@ def previews(builder: PreviewBuilder) -> list[dict[str, Any]]:
         )
 
     return sorted(pictures, key=first)
+
+
+def draw_within(builder: PreviewBuilder, room: int) -> dict[str, Any]:
+    """Return the pictures of a sample that fit into `room` bytes, at least one.
+
+    Also return the fields without room.
+    """
+    pictures: list[dict[str, Any]] = []
+    omitted: list[str] = []
+    for picture in previews(builder):
+        size = len(orjson.dumps(picture))
+        if pictures and size > room:
+            omitted.append(picture["field"])
+            continue
+        room -= size
+        pictures.append(picture)
+    return {"fields": pictures, "left_out": omitted}
 
 
 def _field_pictures(builder: PreviewBuilder, name: str) -> Iterator[dict[str, Any]]:

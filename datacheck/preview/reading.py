@@ -13,9 +13,9 @@ import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.row_keys import storable
-from datacheck.preview.encoding import NotDrawableError
+from datacheck.preview.drawings import NotDrawableError
 from datacheck.preview.overlays import pose
-from datacheck.preview.pictures import PreviewBuilder, previews
+from datacheck.preview.pictures import PreviewBuilder, draw_within
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread, limit_item
@@ -158,23 +158,6 @@ def _read_pose(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     except (NotDrawableError, ValueError, TypeError, OverflowError) as error:
         return {"why": f"its field {error}"[:300]}
     return {"why": "", "joints": posed.joints, "moment": posed.moment}
-
-
-def draw_within(builder: PreviewBuilder, room: int) -> dict[str, Any]:
-    """Return the pictures of a sample that fit into `room` bytes, at least one.
-
-    Also return the fields without room.
-    """
-    pictures: list[dict[str, Any]] = []
-    omitted: list[str] = []
-    for picture in previews(builder):
-        size = len(orjson.dumps(picture))
-        if pictures and size > room:
-            omitted.append(picture["field"])
-            continue
-        room -= size
-        pictures.append(picture)
-    return {"fields": pictures, "left_out": omitted}
 
 
 def _source_key(task: Mapping[str, Any]) -> bytes:

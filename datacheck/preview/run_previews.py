@@ -9,52 +9,42 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from datacheck import tokenization
-from datacheck.errors import DatacheckError
 from datacheck.model.finding import Finding, Severity
 from datacheck.model.table import CHECKED, Table, Texts
-from datacheck.preview.drawings import mark_trained_ranges
-from datacheck.preview.encoding import Array, NotDrawableError
+from datacheck.preview.drawings import Array, NotDrawableError, mark_trained_ranges
 from datacheck.preview.overlays import FailingPose, overlay
+from datacheck.preview.pictures import POINTS, SAMPLE_BYTES
+from datacheck.preview.sample_reader import (
+    NOT_IN_FILE,
+    ChosenSample,
+    PreviewChild,
+    PreviewTasks,
+    without_pictures,
+)
 from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
-from datacheck.runtime.sandbox import Sandbox
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT, ranges
 from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.patterns import Template
-from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, file_templates
-from datacheck.sources.listing import Listing, target
-from datacheck.sources.roots import sandbox_of
-from datacheck.workers.budget import Limits
-from datacheck.workers.child import PARSER, Child
 
 MAX_PER_FINDING = 12
 MAX_SAMPLES = 60
 # samples whose joints are read
 MAX_FIT = 48
 MAX_FAILING = 24
-
-
-@dataclass(eq=False)
-class ChosenSample:
-    """A sample to draw, and the fields that its findings are about."""
-
-    key: str
-    split: str
-    file: str
-    why: str = ""
-    first: list[str] = field(default_factory=list)
+BYTES = 1_500_000
+OVERLAY_BYTES = 100_000  # part of `BYTES` reserved for overlays of joints
+# share of the scan's time, and a minimum in seconds; the page takes further time
+_TIME_SHARE = 0.04
+_SECONDS = 0.5
 
 
 def choose_samples(
@@ -170,110 +160,7 @@ def _rows_of_splits(table: Table, splits: set[str]) -> Array:
     return np.array([word in splits for word in texts.words], bool)[texts.rows]
 
 
-BYTES = 1_500_000
-SAMPLE_BYTES = 25_000
-OVERLAY_BYTES = 100_000  # part of `BYTES` reserved for overlays of joints
-POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would not leave room for others
-# share of the scan's time, and a minimum in seconds; the page takes further time
-_TIME_SHARE = 0.04
-_SECONDS = 0.5
-_START_SECONDS = 20.0
-_MEMORY = 4 << 30
-_DRAW, _JOINTS, _READY = (
-    f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready")
-)
-
-
-@dataclass(frozen=True)
-class PreviewTasks:
-    """Builds the tasks for the child that reads samples.
-
-    Args:
-        schema, root, roots: as for a source.
-        listing: the files as scanned; None if they were not listed.
-        strict: read only files that are unchanged since the scan: the documents of a shared run may
-            name any folder.
-    """
-
-    schema: Schema
-    root: Path
-    roots: Mapping[str, Path]
-    listing: Listing | None = None
-    strict: bool = False
-
-    def task(
-        self, file: str, asked: Sequence[ChosenSample], points: int, most: int
-    ) -> dict[str, Any]:
-        """Return the task (see `reading.draw_items`) that draws samples of one file."""
-        return self._task(file, asked, first={sample.key: sample.first for sample in asked}) | {
-            "points": points,
-            "most": most,
-        }
-
-    def joints(self, file: str, asked: Sequence[ChosenSample], field: str) -> dict[str, Any]:
-        """Return the task (see `reading.read_joints`) that reads joints of samples of one file."""
-        return self._task(file, asked) | {"field": field}
-
-    def refusal(self, file: str, asked: Sequence[ChosenSample]) -> str:
-        """Return why samples of a file are not read; "" if they may be."""
-        if not self.strict or self.listing is None:
-            return ""
-        try:
-            files = self._source.files(self._item(file, asked))
-        except DatacheckError as error:
-            return str(error)
-        for path in files:
-            if path not in self._as_scanned:
-                self._as_scanned[path] = self.listing.holds(path)  # may read the whole file
-        changed_path = next((path for path in files if not self._as_scanned[path]), None)
-        return "" if changed_path is None else _FILE_CHANGED.format(changed_path)
-
-    def _item(self, file: str, samples: Sequence[ChosenSample]) -> Item:
-        names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
-        entry = None if self.listing is None else self.listing.by_path.get(file)
-        return Item(
-            file,
-            samples[0].split,
-            names,
-            tuple(dict.fromkeys(sample.key for sample in samples)),
-            0 if entry is None else entry.size,
-        )
-
-    def _task(self, file: str, samples: Sequence[ChosenSample], **more: Any) -> dict[str, Any]:
-        item = self._item(file, samples)
-        return {
-            "schema": self._schema,
-            "root": str(self.root),
-            "items": [{"item": item.as_dict(), **more}],
-            "roots": {name: str(path) for name, path in self.roots.items()},
-        }
-
-    @property
-    def sandbox(self) -> Sandbox | None:
-        """The files that the reading child may reach: the data, and the schema's tokenizer."""
-        tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
-        return sandbox_of(
-            self.root,
-            self.roots,
-            read=[] if tokenizer is None else tokenization.tokenizer_places(tokenizer),
-        )
-
-    @cached_property
-    def _as_scanned(self) -> dict[str, bool]:
-        """Whether files are unchanged since the scan, by path."""
-        return {}
-
-    @cached_property
-    def _source(self) -> Source:
-        return open_source(self.schema, self.root, self.roots)
-
-    @cached_property
-    def _templates(self) -> list[Template]:
-        return file_templates(self.schema)
-
-    @cached_property
-    def _schema(self) -> dict[str, Any]:
-        return self.schema.as_dict()
+# ------------------------------------------------------------------------------------------ writing
 
 
 class PreviewProcess:
@@ -294,9 +181,9 @@ class PreviewProcess:
     """
 
     def __init__(self, data: Path, roots: Mapping[str, Path]) -> None:
-        self._child = _child(sandbox_of(target(data)[0], roots))
+        self._child = PreviewChild.of_data(data, roots)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="datacheck-drawer")
-        self._thread.submit(self._child.run, _READY, {"items": []})
+        self._thread.submit(self._child.wait_until_ready)
 
     def __enter__(self) -> PreviewProcess:
         return self
@@ -311,13 +198,13 @@ class PreviewProcess:
 
         The function returns or raises as `write_previews` does.
         """
-        # the sandbox of `_child` does not include a tokenizer: start another child then
+        # the sandbox of this child does not include a tokenizer: start another child then
         child = self._child if run.schema.tokenizer is None else None
         return self._thread.submit(write_previews, run, child=child).result
 
 
 def write_previews(
-    run: ScanRun, seconds: float | None = None, child: Child | None = None
+    run: ScanRun, seconds: float | None = None, child: PreviewChild | None = None
 ) -> Path | None:
     """Write previews.json next to a run's result.json; return its path, None if nothing was drawn.
 
@@ -343,7 +230,7 @@ def write_previews(
 
 
 def previews_of(
-    run: ScanRun, seconds: float | None = None, child: Child | None = None
+    run: ScanRun, seconds: float | None = None, child: PreviewChild | None = None
 ) -> dict[str, Any]:
     """Return the contents of previews.json (see `write_previews`).
 
@@ -424,16 +311,14 @@ def _left_out_notes(whys: Sequence[str], seconds: float) -> list[str]:
 
 _NO_TIME = "there was no time left to read it again"
 _NO_ROOM = "its picture found no room"
-_NOT_IN_FILE = "it is no longer in its file"
-_FILE_CHANGED = "{} is not what was scanned; datacheck view KEY --data DATA shows it as it is now"
 
 
 class _PreviewSession:
     """Reads samples again, in one child and within one time limit."""
 
-    def __init__(self, reader: PreviewTasks, seconds: float, child: Child | None) -> None:
+    def __init__(self, reader: PreviewTasks, seconds: float, child: PreviewChild | None) -> None:
         self._reader, self._seconds = reader, seconds
-        self._child, self._end, self._dead = child or _child(reader.sandbox), 0.0, ""
+        self._child, self._end, self._dead = child or PreviewChild(reader.sandbox), 0.0, ""
 
     def close(self) -> None:
         self._child.close()
@@ -441,7 +326,7 @@ class _PreviewSession:
     def _start(self) -> str:
         """Start the time limit once the child has started; return why it has not, or ""."""
         if not self._end:
-            self._dead = _run_child(self._child, _READY, {"items": []})[1]
+            self._dead = self._child.wait_until_ready()
             self._end = time.monotonic() + self._seconds
         return self._dead
 
@@ -454,21 +339,17 @@ class _PreviewSession:
         if not chosen:
             return
         if why := self._start():
-            yield from _without_pictures(chosen, why)
+            yield from without_pictures(chosen, why)
             return
         for file, file_samples in _by_file(chosen):
             seconds_left = self._seconds_left
             if seconds_left <= 0:
-                yield from _without_pictures(file_samples, _NO_TIME)
+                yield from without_pictures(file_samples, _NO_TIME)
             elif refusal := self._reader.refusal(file, file_samples):
-                yield from _without_pictures(file_samples, refusal)
+                yield from without_pictures(file_samples, refusal)
             else:
-                yield from read_samples(
-                    self._child,
-                    self._reader.task(file, file_samples, POINTS, SAMPLE_BYTES),
-                    file_samples,
-                    seconds_left,
-                )
+                task = self._reader.task(file, file_samples, POINTS, SAMPLE_BYTES)
+                yield from self._child.draw(task, file_samples, seconds_left)
 
     def overlays(self, wanted: Sequence[OverlayRequest]) -> tuple[list[dict[str, Any]], list[str]]:
         """Return overlays of joints, or why there is none, and notes on those left out."""
@@ -534,17 +415,13 @@ class _PreviewSession:
             read: Any = ()
             why = self._reader.refusal(file, file_samples)
             if not why:
-                read, why = _run_child(
-                    self._child,
-                    _JOINTS,
-                    self._reader.joints(file, file_samples, field),
-                    seconds_left,
-                )
+                task = self._reader.joints(file, file_samples, field)
+                read, why = self._child.joints(task, seconds_left)
             if why:
                 unread += [why] * len(file_samples)
             else:
                 read_keys = {sample["key"] for sample in read}
-                unread += [_NOT_IN_FILE for sample in file_samples if sample.key not in read_keys]
+                unread += [NOT_IN_FILE for sample in file_samples if sample.key not in read_keys]
             own = self._spec(field, file_samples[0].split).unit
             to_unit = factor(own) / factor(unit) if own and unit else 1.0
             for sample in read or ():
@@ -564,52 +441,3 @@ def _by_file(chosen: Iterable[ChosenSample]) -> Iterable[tuple[str, list[ChosenS
     for sample in chosen:
         files.setdefault((sample.file, sample.split), []).append(sample)
     return [(file, file_samples) for (file, _), file_samples in files.items()]
-
-
-def _child(sandbox: Sandbox | None) -> Child:
-    return Child(
-        # only a minimum: each call of `Child.run` passes the time that is left as its patience
-        Limits(item_s=0.1, memory_b=_MEMORY),
-        replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox),
-    )
-
-
-def read_samples(
-    child: Child, task: dict[str, Any], asked: Sequence[ChosenSample], seconds: float
-) -> Iterator[dict[str, Any]]:
-    """Yield the pictures of samples of one file; a sample without pictures has a reason.
-
-    Args:
-        child: the file may kill it.
-        task: see `reading.draw_items`.
-        asked: the samples.
-        seconds: allowed time without a heartbeat.
-    """
-    drawn, why = _run_child(child, _DRAW, task, seconds)
-    if why:
-        yield from _without_pictures(asked, why)
-        return
-    yield from drawn
-    drawn_keys = {sample["key"] for sample in drawn}
-    yield from _without_pictures(
-        [sample for sample in asked if sample.key not in drawn_keys], _NOT_IN_FILE
-    )
-
-
-def _run_child(
-    child: Child, function: str, task: dict[str, Any], seconds: float = 0.0
-) -> tuple[Any, str]:
-    """Return the child's answer, and why there is none, or ""."""
-    try:
-        answer, death = child.run(function, task, patience=seconds)
-    except (DatacheckError, OSError) as error:  # OSError: the system may refuse another process
-        return None, f"it could not be read again: {error}"
-    if death is None:
-        return answer, ""
-    how = death.how.strip().splitlines()[-1] if death.how.strip() else "the parser ended"
-    return None, f"it could not be read again: {how[:300]}"
-
-
-def _without_pictures(samples: Iterable[ChosenSample], why: str) -> Iterator[dict[str, Any]]:
-    for sample in samples:
-        yield {"key": sample.key, "split": sample.split, "fields": [], "left_out": [], "why": why}

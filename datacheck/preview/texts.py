@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.preview.encoding import Array, NotDrawableError, numeric, truncated_text
+from datacheck.preview.drawings import Array, NotDrawableError, numeric, truncated_text
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, spans
 

@@ -20,8 +20,8 @@ from datacheck.cache.reader import Provenance, provenance
 from datacheck.cache.verify import Depth, verify
 from datacheck.errors import CorruptionError
 from datacheck.model.sample import ArraySpec
-from datacheck.preview.encoding import spread_indices
-from datacheck.preview.single import samples_of_cache
+from datacheck.preview.cache_samples import samples_of_cache
+from datacheck.preview.drawings import spread_indices
 from datacheck.report.cache_changes import ComparedCache, cache_to_compare, changes
 from datacheck.report.rendering import (
     PageKind,

@@ -24,7 +24,7 @@ from datacheck.runtime.aligned import empty
 from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import READ_BYTES, Digester
 from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.run_documents import read_result, read_schema, reading, run_in, unread
+from datacheck.scan.run_documents import finished_run, read_result, read_schema, reading, unread
 from datacheck.scan.run_state import RunState, read_state
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.listing import Listing
@@ -143,10 +143,7 @@ def card(
         Every file is read once for its SHA-256; the same bytes are checked against the scan's
         digest. If there are more than `MOST_FILES` files, none is read or listed individually.
     """
-    folder = run_in(Path(run))
-    if folder is None:
-        msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
-        raise UsageError(msg)
+    folder = finished_run(run)
     with reading(folder):
         return _card(run, *_read_run(folder), said or {}, beside)
 

@@ -6,19 +6,15 @@ budget of bytes; `write_page` renders them.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from datacheck.errors import UsageError
-from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
-from datacheck.report.brushes import brushes
+from datacheck.model.table import Table
 from datacheck.report.field_figures import fields
 from datacheck.report.fitness import error_codes, fitness
 from datacheck.report.plots import plots
@@ -30,27 +26,28 @@ from datacheck.report.rendering import (
     shortened,
     size_of,
 )
-from datacheck.report.shown_measures import common_schema, measured_column
+from datacheck.report.sample_table import (
+    MOST_KEY_CHARS,
+    RunRows,
+    brushes,
+    order_of_rows,
+    read_rows,
+    sample_table,
+)
 from datacheck.report.split_tables import class_shares, drifts, overlaps
 from datacheck.report.words import relative_to_cwd
-from datacheck.rules.base import pluralize
 from datacheck.runtime import fsops
 from datacheck.scan.prior_results import reference_of
 from datacheck.scan.run_documents import (
     PAGE,
     SAMPLES,
-    SCHEMA,
+    finished_run,
     read_previews,
     read_result,
-    read_schema,
-    read_valid,
+    read_schema_text,
     reading,
-    run_in,
 )
-from datacheck.scan.samples import read_failing, read_table
 from datacheck.scan.scan_run import ScanRun
-from datacheck.schema.load import read_text
-from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
 
@@ -90,8 +87,6 @@ _BYTE_BUDGETS = {
 _PICTURE_BYTES = 1_500_000
 _PAGE_BYTES = 2_800_000
 MOST_ROWS = 5_000  # of the sample table
-_MEASURES = 4  # columns of the sample table beside key, split, status, codes
-_MAX_KEY_CHARS = 500  # of a key, a reason or a split in the sample table
 
 
 def write_page(
@@ -118,41 +113,16 @@ def write_page(
         with nullcontext() if is_fresh else reading(folder):
             page_bytes = page(run_summary(folder, run.table, ~run.valid, drawn))
     else:
-        folder = _finished_run(run)
+        folder = finished_run(run)
         with reading(folder):
             page_bytes = page(run_summary(folder, table, drawn=drawn, compared=False))
     fsops.write_file(folder / PAGE, page_bytes, mode=0o666)
     return folder / PAGE
 
 
-def _finished_run(run: str | Path) -> Path:
-    folder = run_in(Path(run))
-    if folder is None:
-        msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
-        raise UsageError(msg)
-    return folder
-
-
 def page(summary: Mapping[str, Any]) -> bytes:
     """Return the bytes of a run's page, from its `run_summary`."""
     return render_page(_RUN_PAGE, summary, pictured=summary.get("previews") is not None)
-
-
-@dataclass(frozen=True, eq=False)
-class _RunRows:
-    """The rows of a run, and what is wrong with each.
-
-    Args:
-        failing: the codes that each row fails.
-        unfit: bool (rows): not fit for training.
-        ranks: int64 (rows), indices into `_STATUS`.
-    """
-
-    table: Table
-    schema: Schema
-    failing: Texts
-    unfit: Array
-    ranks: Array
 
 
 def run_summary(
@@ -173,16 +143,16 @@ def run_summary(
             pass False for a folder that another user may have written.
     """
     result = read_result(folder)
-    rows = _read_rows(folder, result, table, unfit)
+    rows = read_rows(folder, result, table, unfit)
     reference = reference_of(result["run"], rows.schema) if compared else None
-    every_field = list(fields(rows.table, common_schema(rows.schema), rows.unfit, reference))
+    every_field = list(fields(rows.table, rows.common_schema, rows.unfit, reference))
     summary = _result_within_budget(result)
     summary |= _overview(folder, result, has_reference=reference is not None)
     summary |= _figures(result, rows, every_field, reference)
     # If all other parts use up their budgets, less is left for the rows.
     room = min(_BYTE_BUDGETS["rows"], _PAGE_BYTES - size_of(summary))
     order = order_of_rows(rows.failing, rows.ranks, MOST_ROWS)
-    summary["samples"] = _samples(rows, order, every_field, room)
+    summary["samples"] = sample_table(rows, order, every_field, room)
     shown_rows = order[: len(summary["samples"]["rows"])]
     room = _PAGE_BYTES - size_of(summary)
     brush_room = min(_BYTE_BUDGETS["brushes"], room // 2)
@@ -195,63 +165,13 @@ def run_summary(
     return summary
 
 
-def _read_rows(
-    folder: Path, result: Mapping[str, Any], table: Table | None, unfit: Array | None
-) -> _RunRows:
-    if table is None:
-        table = read_table(folder / SAMPLES)
-    failing = read_failing(folder / SAMPLES)
-    schema = read_schema(folder)
-    if unfit is None:
-        unfit = _unfit(folder, table, failing)
-    findings = [*result["findings"], *result.get("suppressed", [])]
-    return _RunRows(table, schema, failing, unfit, _ranks(failing, findings, unfit))
-
-
-def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
-    """Return bool (rows): samples that valid.json leaves out.
-
-    The codes do not tell, because a rule can find both errors and warnings.
-    """
-    excluded = read_valid(folder, len(table))["excluded"]
-    unfit: Array = table.status != CHECKED
-    for row in np.flatnonzero(_fails(failing)).tolist() if excluded else ():
-        unfit[row] |= table.keys[row] in excluded
-    return unfit
-
-
-def _ranks(failing: Texts, findings: Iterable[Mapping[str, Any]], unfit: Array) -> Array:
-    """Return int64 (rows), indices into `_STATUS`.
-
-    0 is not fit, 1 has a warning, 2 information, 3 nothing.
-    """
-    rule_severities: dict[str, set[str]] = {}
-    for finding in findings:
-        rule_severities.setdefault(finding["rule"], set()).add(finding["severity"])
-    informs = {
-        code
-        for code, severities in rule_severities.items()
-        if "info" in severities and "warning" not in severities
-    }
-    ranks = [
-        min((2 if code in informs else 1 for code in word.split()), default=3)
-        for word in failing.words
-    ]
-    return np.where(unfit, 0, np.array(ranks, np.int64)[failing.rows])
-
-
-def _fails(failing: Texts) -> Array:
-    fails: Array = np.array([bool(word) for word in failing.words], bool)[failing.rows]
-    return fails
-
-
 # ------------------------------------------------------------------------------------------- parts
 
 
 def _overview(folder: Path, result: Mapping[str, Any], *, has_reference: bool) -> dict[str, Any]:
     listed = result["dataset"]["samples"]["listed"]
     verdict = result["verdict"]
-    schema_text = read_text(folder / SCHEMA, links=False)
+    schema_text = read_schema_text(folder)
     if size_of(schema_text) > _BYTE_BUDGETS["schema"]:
         # An escaped character takes six bytes of the page.
         schema_text = shortened(schema_text, _BYTE_BUDGETS["schema"] // 6)
@@ -265,25 +185,24 @@ def _overview(folder: Path, result: Mapping[str, Any], *, has_reference: bool) -
 
 def _figures(
     result: Mapping[str, Any],
-    rows: _RunRows,
+    rows: RunRows,
     every_field: list[dict[str, Any]],
     reference: Table | None,
 ) -> dict[str, Any]:
     """Return the charts and tables of the page, except for that of the samples."""
-    table, schema, failing = rows.table, rows.schema, rows.failing
-    charts = plots(table, common_schema(schema), rows.unfit)
-    shares = _classes(table, schema, failing, reference)
+    charts = plots(rows.table, rows.common_schema, rows.unfit)
+    shares = _classes(rows, reference)
     return {
         "fields": items_within(every_field, _BYTE_BUDGETS["fields"]),
         "all_fields": len(every_field),
         "plots": items_within(charts, _BYTE_BUDGETS["plots"]),
-        "overlaps": _overlaps(table, schema, failing),
+        "overlaps": _overlaps(rows),
         "classes": items_within(shares, _BYTE_BUDGETS["classes"]),
         "drifts": [
             drift | {"measures": items_within(drift["measures"], _BYTE_BUDGETS["drifts"])}
-            for drift in drifts(result["rules"], schema)
+            for drift in drifts(result["rules"], rows.schema)
         ],
-        "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
+        "of_samples": {"total": len(rows.table), "failing": rows.failing_samples},
     }
 
 
@@ -311,125 +230,31 @@ def _result_within_budget(result: Mapping[str, Any]) -> dict[str, Any]:
     return small_parts | kept | {"left_out": prior_counts | left_out}
 
 
-def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
+def _overlaps(rows: RunRows) -> dict[str, Any] | None:
     """Return the overlaps of splits, with the keys of example samples."""
-    overlap_data = overlaps(table, schema, failing)
+    overlap_data = overlaps(rows.table, rows.schema, rows.failing)
     if overlap_data is None:
         return None
     for kind in ("samples", "groups"):
         pairs = overlap_data[kind]["pairs"] if kind in overlap_data else []
         for pair in pairs:
-            pair["name"] = shortened(pair["name"], _MAX_KEY_CHARS)
-            pair["keys"] = [shortened(table.keys[row], _MAX_KEY_CHARS) for row in pair.pop("rows")]
+            pair["name"] = shortened(pair["name"], MOST_KEY_CHARS)
+            pair["keys"] = [
+                shortened(rows.table.keys[row], MOST_KEY_CHARS) for row in pair.pop("rows")
+            ]
         pairs[:] = items_within(pairs, _BYTE_BUDGETS["pairs"])
-    overlap_data["splits"] = [shortened(name, _MAX_KEY_CHARS) for name in overlap_data["splits"]]
+    overlap_data["splits"] = [shortened(name, MOST_KEY_CHARS) for name in overlap_data["splits"]]
     return overlap_data
 
 
-def _classes(
-    table: Table, schema: Schema, failing: Texts, reference: Table | None
-) -> Iterable[dict[str, Any]]:
+def _classes(rows: RunRows, reference: Table | None) -> Iterable[dict[str, Any]]:
     """Yield the class shares, with names shortened to the limit."""
-    for class_share in class_shares(table, schema, failing, reference):
+    for class_share in class_shares(rows.table, rows.schema, rows.failing, reference):
         names = {
-            part: [shortened(name, _MAX_KEY_CHARS) for name in class_share[part]]
+            part: [shortened(name, MOST_KEY_CHARS) for name in class_share[part]]
             for part in ("splits", "without")
         }
-        yield class_share | names | {"field": shortened(class_share["field"], _MAX_KEY_CHARS)}
-
-
-# ----------------------------------------------------------------------------------- sample table
-
-_STATUS = ("not fit", "warned", "fit", "fit")  # by rank
-_UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
-
-
-def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:
-    """Return the rows to show, worst first: all with findings, or some of each kind if too many.
-
-    Args:
-        failing: per row, the codes that it fails; rows with equal codes are of one kind.
-        ranks: int64 (rows): 0 not fit, 1 warning, 2 information, 3 nothing.
-        most: rows.
-
-    Returns:
-        int64 rows by rank; rows without findings come last, evenly spread over the dataset.
-    """
-    bad = np.flatnonzero(ranks < 3)
-    if len(bad) > most:
-        turn = _turns(failing.rows[bad])
-        bad = np.sort(bad[np.lexsort((bad, turn, ranks[bad]))[:most]])
-    bad = bad[np.argsort(ranks[bad], kind="stable")]
-    good = np.flatnonzero(ranks == 3)
-    room = min(most - len(bad), len(good))
-    evenly_spread = np.arange(room) * len(good) // max(room, 1)
-    return np.concatenate([bad, good[evenly_spread]])
-
-
-def _turns(kinds: Array) -> Array:
-    """Return the turn of each row: 0 for the first one of its kind, 1 for the second, ..."""
-    by_kind = np.argsort(kinds, kind="stable")
-    _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)
-    turns = np.empty(len(kinds), np.int64)
-    turns[by_kind] = np.arange(len(kinds)) - np.repeat(starts, sizes)
-    return turns
-
-
-class _MeasureColumn(NamedTuple):
-    """A column of the sample table: its title (field, label, unit) and its values."""
-
-    title: dict[str, str]
-    values: Measured
-
-
-def _samples(
-    rows: _RunRows, order: Array, every_field: Iterable[Mapping[str, Any]], room: int
-) -> dict[str, Any]:
-    """Return the rows of the sample table that fit into `room`, and the titles of its measures."""
-    table = rows.table
-    measures = _measure_columns(table, every_field)
-    numbers = order.tolist()
-    columns: list[list[Any]] = [
-        [shortened(table.keys[row], _MAX_KEY_CHARS) for row in numbers],
-        [shortened(table.splits[row], _MAX_KEY_CHARS) for row in numbers],
-        [_UNREAD.get(table.status[row]) or _STATUS[rows.ranks[row]] for row in numbers],
-        [rows.failing[row] for row in numbers],
-        [shortened(table.reasons[row], _MAX_KEY_CHARS) for row in numbers],
-    ]
-    columns += [_rounded(measure.values, order) for measure in measures]
-    return {
-        "rows": items_within(zip(*columns, strict=True), room),
-        "measures": [measure.title for measure in measures],
-    }
-
-
-def _measure_columns(
-    table: Table, every_field: Iterable[Mapping[str, Any]]
-) -> list[_MeasureColumn]:
-    """Return the first measure of the first fields that have one that varies."""
-    columns: list[_MeasureColumn] = []
-    for field in every_field:
-        if len(columns) == _MEASURES:
-            break
-        if not field["measures"] or not field["measures"][0]["edges"]:
-            continue
-        measure = field["measures"][0]
-        column = measured_column(table.columns, measure["column"])
-        if column is not None and column.values.ndim == 1:
-            title = {"field": field["name"], "label": measure["label"], "unit": measure["unit"]}
-            columns.append(_MeasureColumn(title, column))
-    return columns
-
-
-def _rounded(column: Measured, order: Array) -> list[float | None]:
-    values = column.values[order].tolist()
-    present = column.present[order].tolist()
-    if column.values.dtype.kind != "f":
-        return [v if is_present else None for v, is_present in zip(values, present, strict=True)]
-    return [
-        float(f"{v:.5g}") if is_present and math.isfinite(v) else None
-        for v, is_present in zip(values, present, strict=True)
-    ]
+        yield class_share | names | {"field": shortened(class_share["field"], MOST_KEY_CHARS)}
 
 
 # ----------------------------------------------------------------------------------------- pictures
@@ -448,18 +273,4 @@ def _pictures(folder: Path, room: int) -> dict[str, Any] | None:
     previews = read_previews(folder)
     if previews is None:
         return None
-    overlays = []
-    omitted = 0
-    for overlay in previews.get("overlays", []):  # few, and small
-        overlay_bytes = size_of(overlay) + 1
-        if overlay_bytes > room // 4:
-            omitted += 1
-            continue
-        room -= overlay_bytes
-        overlays.append(overlay)
-    kept = pictures_within(previews, room)
-    if omitted:
-        kept["left_out"].append(
-            f"joints of {pluralize(omitted, 'field')} not overlaid: the page has no more room"
-        )
-    return kept | {"overlays": overlays}
+    return pictures_within({"overlays": [], **previews}, room)

@@ -329,6 +329,20 @@ def run_in(folder: Path) -> Path | None:
     return None
 
 
+def finished_run(run: str | Path) -> Path:
+    """Return the finished run in a folder: the folder itself or its newest run.
+
+    Raises:
+        StorageError: the folder cannot be read.
+        UsageError: there is none, or see `run_in`.
+    """
+    folder = run_in(Path(run))
+    if folder is None:
+        msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    return folder
+
+
 def _is_sibling_link(place: Path) -> bool:
     """Tell whether a path is a folder, or a link to a folder next to it, given by name."""
     try:
@@ -932,10 +946,20 @@ def read_schema(folder: Path) -> Schema:
     Raises:
         SchemaError: it cannot be read, or is wrong.
     """
-    from datacheck.schema.load import parse_schema, read_text  # noqa: PLC0415  YAML is not needed with a Schema
+    from datacheck.schema.load import parse_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    path = folder / SCHEMA
-    return parse_schema(read_text(path, links=False), str(path), files=False)
+    return parse_schema(read_schema_text(folder), str(folder / SCHEMA), files=False)
+
+
+def read_schema_text(folder: Path) -> str:
+    """Return the text of the schema of a run.
+
+    Raises:
+        SchemaError: it cannot be read.
+    """
+    from datacheck.schema.load import read_text  # noqa: PLC0415  YAML is not needed with a Schema
+
+    return read_text(folder / SCHEMA, links=False)
 
 
 def parse_head(data: bytes, rows: int) -> dict[str, Any]:

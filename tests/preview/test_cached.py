@@ -8,8 +8,8 @@ import pytest
 
 from datacheck.cache import layout, open_cache
 from datacheck.model.sample import ArraySpec
-from datacheck.preview import single
-from datacheck.preview.run_previews import POINTS, SAMPLE_BYTES
+from datacheck.preview import cache_samples
+from datacheck.preview.pictures import POINTS, SAMPLE_BYTES
 from tests.cache.make import make_cache
 
 SPECS = {
@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 
 def drawn(folder, numbers, declared=None, **options):
-    return single.samples_of_cache(open_cache(folder), declared, numbers, **options)
+    return cache_samples.samples_of_cache(open_cache(folder), declared, numbers, **options)
 
 
 def fields(folder, number, declared=None):
@@ -128,7 +128,7 @@ def test_names_that_no_schema_may_have_are_drawn(tmp_path):
 def test_of_long_axes_the_first_rows_are_read_equally_many_of_all(folder, monkeypatch):
     # Of xyz and label; three axes share the bytes: points, letters, and fields without one
     row = 3 * 4 + 4
-    monkeypatch.setattr(single, "_READ", 3 * 100 * row)
+    monkeypatch.setattr(cache_samples, "_READ", 3 * 100 * row)
     found = fields(folder, 2)
     assert found["xyz"]["points"] == sum(found["xyz"]["colour"]["counts"]) == 100
     points = np.asarray(sample(2, 3000)["xyz"][:100], np.float32)
@@ -136,7 +136,7 @@ def test_of_long_axes_the_first_rows_are_read_equally_many_of_all(folder, monkey
         found["xyz"]["box"], [points.min(axis=0), points.max(axis=0)], rtol=1e-4
     )
     assert found["P"]["about"] == "the first 100 of 3,000 rows are drawn"
-    monkeypatch.setattr(single, "_READ", 3 * 5)
+    monkeypatch.setattr(cache_samples, "_READ", 3 * 5)
     assert {name: one["about"].partition(":")[0] for name, one in fields(folder, 2).items()} == {
         "xyz": "36,000 bytes",
         "label": "12,000 bytes",
@@ -173,7 +173,7 @@ def test_whatever_there_is_no_time_for_is_told(folder):
 def test_fields_behind_those_that_took_all_the_time_are_told(folder, monkeypatch):
     # One second each time that somebody looks: at the start, the sample, its fields
     clock = iter(range(100))
-    monkeypatch.setattr(single.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(cache_samples.time, "monotonic", lambda: next(clock))
     (first, second), said, _ = drawn(folder, [0, 1], seconds=3)
     late = [one["field"] for one in first["fields"] if one["about"] == "there was no more time"]
     assert late == ["more", "said", "xyz"]  # in the order of their names behind joints and label

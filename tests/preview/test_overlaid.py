@@ -10,6 +10,7 @@ import pytest
 from datacheck.model.finding import Severity
 from datacheck.model.table import CHECKED, UNREADABLE
 from datacheck.preview import run_previews as pictures
+from datacheck.preview import sample_reader
 from datacheck.preview.run_previews import overlay_requests
 from datacheck.scan import scan
 from datacheck.schema.load import parse_schema
@@ -138,7 +139,7 @@ def test_what_no_longer_can_be_read_is_counted_with_a_reason(data):
 
 
 def test_a_sample_that_kills_its_reader_is_counted(run, monkeypatch):
-    monkeypatch.setattr(pictures, "_JOINTS", "tests.preview.misbehaving:read_joints")
+    monkeypatch.setattr(sample_reader, "_JOINTS", "tests.preview.misbehaving:read_joints")
     (one,) = pictures.previews_of(run, PATIENCE)["overlays"]
     assert {worst["key"] for worst in one["worst"]} == {"31.npz", "32.npz"}
     assert one["fit"] == 30
@@ -148,7 +149,7 @@ def test_a_sample_that_kills_its_reader_is_counted(run, monkeypatch):
 
 
 def test_a_sample_that_its_file_no_longer_holds_is_counted(run, monkeypatch):
-    monkeypatch.setattr(pictures, "_JOINTS", "tests.preview.misbehaving:read_joints_but_one")
+    monkeypatch.setattr(sample_reader, "_JOINTS", "tests.preview.misbehaving:read_joints_but_one")
     (one,) = pictures.previews_of(run, PATIENCE)["overlays"]
     assert (one["fit"], len(one["worst"])) == (29, 3)
     assert one["left_out"] == ["1 sample without joints: it is no longer in its file"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.preview.encoding import NotDrawableError
+from datacheck.preview.drawings import NotDrawableError
 from datacheck.preview.overlays import FailingPose, aligned, overlay
 from tests.preview.hands import MANO, bones, hand, moved
 

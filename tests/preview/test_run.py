@@ -14,6 +14,7 @@ import pytest
 from datacheck.errors import OutOfSpaceError
 from datacheck.model.table import CHECKED, UNREADABLE
 from datacheck.preview import run_previews as pictures
+from datacheck.preview import sample_reader
 from datacheck.preview.run_previews import choose_samples, worst_rows
 from datacheck.preview.single import _findings_of, sample_of_run
 from datacheck.scan import scan
@@ -124,10 +125,12 @@ def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_o
     data, monkeypatch
 ):
     run = scanned(data)
-    monkeypatch.setattr(pictures, "_DRAW", "tests.preview.misbehaving:draw_items")
-    patient = pictures.read_samples
+    monkeypatch.setattr(sample_reader, "_DRAW", "tests.preview.misbehaving:draw_items")
+    patient = sample_reader.PreviewChild.draw
     monkeypatch.setattr(
-        pictures, "read_samples", lambda child, task, asked, _: patient(child, task, asked, 5.0)
+        sample_reader.PreviewChild,
+        "draw",
+        lambda child, task, asked, _: patient(child, task, asked, 5.0),
     )
     made = by_key(pictures.previews_of(run, PATIENCE))
     assert "SIGSEGV" in made["kill_large.npy"]["why"]
@@ -149,7 +152,7 @@ def test_where_no_time_is_left_it_is_said(data):
 
 def test_a_child_that_dies_before_it_draws_is_told_as_that(data, monkeypatch):
     run = scanned(data)
-    monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:dies_at_once")
+    monkeypatch.setattr(sample_reader, "_READY", "tests.preview.misbehaving:dies_at_once")
     made = pictures.previews_of(run, PATIENCE)
     assert {sample["why"] for sample in made["samples"]} == {
         "it could not be read again: the parser was killed by SIGSEGV"
@@ -287,7 +290,7 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("started", [False, True])
 def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, started):
-    monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")
+    monkeypatch.setattr(sample_reader, "_READY", "tests.preview.misbehaving:never_ready")
     with pictures.PreviewProcess(tmp_path, {}) as preview_process:
         while started and not preview_process._child.running:
             time.sleep(0.01)

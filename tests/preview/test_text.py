@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from datacheck.errors import InvalidSample
 from datacheck.model.sample import Column
-from datacheck.preview.encoding import NotDrawableError
+from datacheck.preview.drawings import NotDrawableError
 from datacheck.preview.texts import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.testing import synth

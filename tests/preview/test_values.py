@@ -18,14 +18,15 @@ from datacheck.preview.drawings import (
     RANGES,
     SIDE,
     Colour,
+    NotDrawableError,
     cloud,
     film,
     image,
     mark_trained_ranges,
     png,
+    spread_indices,
     timeline,
 )
-from datacheck.preview.encoding import NotDrawableError, spread_indices
 from datacheck.preview.overlays import skeleton
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema

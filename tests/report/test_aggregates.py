@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.model.table import Measured, Texts
-from datacheck.report.field_figures import fields
-from datacheck.report.histograms import BINS, ReferenceValues, histogram
-from datacheck.report.html import order_of_rows
+from datacheck.report.field_figures import BINS, ReferenceValues, fields, histogram
+from datacheck.report.sample_table import order_of_rows
 from datacheck.report.shown_measures import ShownMeasure, band, common_schema, shown_measures
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from datacheck.schema.load import load_schema, parse_schema

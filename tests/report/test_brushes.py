@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from datacheck.report.brushes import EXTRA_SIGNS, SIGNS
-from datacheck.report.histograms import histogram
+from datacheck.report.field_figures import histogram
 from datacheck.report.html import MOST_ROWS, run_summary, write_page
+from datacheck.report.sample_table import EXTRA_SIGNS, SIGNS
 from datacheck.rules.families.tokens import UNKNOWN_LENGTH
 from tests.report.brushed import EVIL, brushed_run, planted
 

@@ -14,7 +14,8 @@ import pytest
 
 import datacheck
 from datacheck.model.table import Measured
-from datacheck.report.html import MOST_ROWS, _rounded, run_summary, write_page
+from datacheck.report.html import MOST_ROWS, run_summary, write_page
+from datacheck.report.sample_table import _rounded
 from datacheck.scan import scan
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.scan.run_documents import RESULT, SCHEMA, VALID

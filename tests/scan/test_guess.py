@@ -13,7 +13,7 @@ from datacheck.infer.axes import name_axes
 from datacheck.infer.draft import draft
 from datacheck.infer.guess import guess
 from datacheck.infer.profile import FieldProfile
-from datacheck.infer.ranges import rounded
+from datacheck.infer.roles import rounded
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 

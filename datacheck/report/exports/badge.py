@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
+
+from datacheck.runtime import outputs
+
+_OPTION = "datacheck scan --badge"
 
 
 def badge(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,7 +43,27 @@ def _colour(result: Mapping[str, Any]) -> str:
     return "brightgreen"
 
 
-def is_badge(data: bytes) -> bool:
+def check_badge_file(path: Path) -> None:
+    """Check that a badge can be written to a path: a new file, or one that replaces a badge.
+
+    Raises:
+        UsageError: another file exists there.
+    """
+    outputs.check_output(path, _OPTION, _is_badge)
+
+
+def write_badge(path: Path, data: bytes) -> None:
+    """Write the JSON of a badge; a badge that exists is replaced.
+
+    Raises:
+        UsageError: another file exists there.
+        OutOfSpaceError: the disk is full.
+        StorageError: any other refusal of the operating system.
+    """
+    outputs.write_output(path, data, _OPTION, _is_badge)
+
+
+def _is_badge(data: bytes) -> bool:
     """Return whether a file's bytes are a badge, which the next run may replace."""
     try:
         document = orjson.loads(data)
