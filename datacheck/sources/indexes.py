@@ -21,7 +21,7 @@ import orjson
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.foreign import is_ancillary
-from datacheck.formats.mds_index import INDEX, named_shards
+from datacheck.formats.mds import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
 from datacheck.model.table import Note, Texts
 from datacheck.runtime.beneath import File

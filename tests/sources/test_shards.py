@@ -17,7 +17,7 @@ import pytest
 from datacheck.cache import open_cache
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.formats.mds_index import named_shards
+from datacheck.formats.mds import named_shards
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
