@@ -16,9 +16,15 @@ from datacheck.infer.writing import Draft, extending_text
 from datacheck.rules.base import pluralize
 from datacheck.scan.suggest import patterns
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
-from datacheck.schema.model import ANY, FieldSpec, SamplesSpec, Schema, exceeded_limit
+from datacheck.schema.model import (
+    ANY,
+    FieldSpec,
+    SamplesSpec,
+    Schema,
+    exceeded_limit,
+    file_templates,
+)
 from datacheck.sources import matches, plan_work
-from datacheck.sources.base import file_templates
 from datacheck.sources.fields import fits
 from datacheck.sources.groups import NO_GROUP
 from datacheck.sources.lerobot import EPISODE

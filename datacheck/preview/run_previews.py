@@ -30,10 +30,10 @@ from datacheck.runtime.sandbox import Sandbox
 from datacheck.scan.run_documents import PREVIEWS, PREVIEWS_FORMAT, ranges
 from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.grammar import factor
-from datacheck.schema.model import FieldSpec, Schema
+from datacheck.schema.model import FieldSpec, Schema, file_templates
 from datacheck.schema.patterns import Template
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, file_templates
+from datacheck.sources.base import Item, Source
 from datacheck.sources.listing import Listing, target
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.budget import Limits

@@ -765,6 +765,15 @@ class Schema(_Model):
                 yield name, self.fields[name]
 
 
+def file_templates(schema: Schema) -> list[Template]:
+    """Return the parsed patterns of ``samples.files``.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    return [parse(text, f"{schema.name}, samples.files") for text in schema.samples.files]
+
+
 def _with_replaced_head(text: str, replacements: Mapping[str, str]) -> str:
     for head, replacement in replacements.items():
         if text.startswith(head):

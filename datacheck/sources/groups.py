@@ -1,9 +1,10 @@
-"""Sources whose samples are whole files, groups, shard keys, rows, or ranges of rows."""
+"""Sources whose samples are whole files, groups, shard keys, rows, ranges of rows, or episodes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -12,13 +13,23 @@ import numpy as np
 
 from datacheck.errors import FormatError, SchemaError
 from datacheck.model.row_keys import storable_names
-from datacheck.model.sample import Column, Container, Origin, Piece
+from datacheck.model.sample import Block, Column, Container, Origin, Piece
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
-from datacheck.sources.base import Item, Part, SampleLocation, Source, Unread
+from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.fields import Attributes, ContainerNames, Shelf
-from datacheck.sources.lines import Spans
+from datacheck.sources.lerobot import (
+    EPISODE,
+    INFO,
+    LENGTH,
+    TASK,
+    Meta,
+    folder_of,
+    meta_files,
+    read_meta,
+)
+from datacheck.sources.lines import Spans, numbered
 from datacheck.sources.row_slices import (
     LEAST_BYTES,
     Array,
@@ -55,7 +66,7 @@ class FileSource(Source):
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             unlisted_values = self.others(item, container, values, known=container_names)
-        about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
+        about = item.location
         try:
             absent_facts = self.with_companions(values, item, item.names, shelf)
         except FormatError as error:
@@ -195,8 +206,8 @@ class GroupSource(Source):
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
         placeholders = {**item.names, **inner}
-        about = SampleLocation(
-            key, item.path, "" if inner else f"/{group}", placeholders, item.nbytes
+        about = replace(
+            item.location, key=key, inner="" if inner else f"/{group}", names=placeholders
         )
         try:
             values = fields.read(attributes.container, f"{stored_name}/", container_names)
@@ -330,3 +341,162 @@ class RaggedSource(RowSliceSource):
             stops = np.concatenate([[0], np.cumsum(lengths)])
             return Column.of([value[a:b] for a, b in pairwise(stops)])
         return Column(value, lengths)
+
+
+class EpisodeSource(RaggedSource):
+    """Samples that are episodes of a LeRobot dataset: rows of a Parquet file by ``episode_index``.
+
+    Keys contain the dataset's episode number. The meta folder supplies attributes of an episode
+    (``at: "@task"``): `length`; `tasks`, the texts of its steps in order of first occurrence; `task`,
+    the text if all steps have the same one.
+    """
+
+    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        """Yield the file's episodes, then the listed episodes that the file lacks.
+
+        Raises:
+            FormatError: the file or the meta folder is unreadable, or they contradict each other.
+        """
+        read_numbers: set[int] = set()
+        for part in super().parts(item, shelf):
+            if isinstance(part, Block):
+                read_numbers.update(int(key[-12:]) for key in part.keys)
+            yield part
+        folder, inner = folder_of(item.path)
+        listed = self._meta(folder).files.get(inner, ()) if item.keys is None else ()
+        for number in sorted(set(listed) - read_numbers):
+            yield Unread(
+                numbered(item.path, number),
+                "DC105",
+                f"{folder}meta names it, but the file does not hold it",
+            )
+
+    def files(self, item: Item) -> list[str]:
+        """Return the file, and the files of the meta folder that describe it."""
+        folder, _ = folder_of(item.path)
+        cache: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
+        if folder not in cache:
+            cache[folder] = [folder + name for name in meta_files(self.opener.file(folder))]
+        return [*super().files(item), *cache[folder]]
+
+    def spans(
+        self, item: Item, container: Container, strips: RowSlices
+    ) -> tuple[Array, list[Span]]:
+        """Return the numbers and rows of the episodes.
+
+        Raises:
+            FormatError: the file has no valid episode column, or contradicts the meta folder.
+        """
+        meta = self._meta(folder_of(item.path)[0])
+        _check_columns(container, meta)
+        index = read_value(container, EPISODE, FieldSpec(dtype="int64"), EPISODE)
+        if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
+            msg = f"{EPISODE}: found no column of whole numbers"
+            raise FormatError(msg)
+        strips.keep(len(index), f"{EPISODE} has {len(index)}")
+        starts = np.flatnonzero(np.diff(index, prepend=index[:1] - 1))
+        self.check_count(item, len(starts))
+        numbers = index[starts].astype(np.int64)
+        if len(numbers) and (int(numbers[0]) < 0 or bool((np.diff(numbers) <= 0).any())):
+            msg = (
+                f"{EPISODE}: its numbers fall, or begin below 0; the rows of an episode lie "
+                f"together, in order"
+            )
+            raise FormatError(msg)
+        unknown_number = next((n for n in numbers.tolist() if n not in meta.lengths), None)
+        if unknown_number is not None:
+            msg = f"holds episode {unknown_number}, which meta/episodes does not name"
+            raise FormatError(msg)
+        self._check_place(item, meta, numbers.tolist())
+        spans = list(zip(starts.tolist(), [*starts.tolist()[1:], len(index)], strict=True))
+        fields, _ = self.way(item.split)
+        if fields.noted:
+            names = _tasks_of(container, meta, spans)
+            for number, span, tasks in zip(numbers.tolist(), spans, names, strict=True):
+                task = tasks[0] if tasks is not None and len(tasks) == 1 else None
+                attributes = {LENGTH: meta.lengths[number], "tasks": tasks, "task": task}
+                fields.add_noted(strips.noted.setdefault(span, {}), attributes)
+        return numbers, spans
+
+    def _check_place(self, item: Item, meta: Meta, numbers: Sequence[int]) -> None:
+        """Refuse a file with an episode of another file: LeRobot reads all files as one sequence.
+
+        Raises:
+            FormatError: the meta folder assigns the episode to another existing file.
+        """
+        folder, inner = folder_of(item.path)
+        foreign_numbers = set(numbers).difference(meta.files.get(inner, ()))
+        for other_path, listed in meta.files.items() if foreign_numbers else ():
+            shared_numbers = foreign_numbers.intersection(listed)
+            if shared_numbers and self.opener.file(folder + other_path).is_file():
+                msg = f"holds episode {min(shared_numbers)}, which meta/episodes names in {other_path}"
+                raise FormatError(msg)
+
+    def _block(
+        self,
+        item: Item,
+        strips: RowSlices,
+        numbers: Sequence[int],
+        spans: list[Span],
+        extra: dict[str, str],
+    ) -> Block:
+        block = super()._block(item, strips, numbers, spans, extra)
+        if LENGTH not in self.schema.attrs:
+            return block
+        lengths = self._meta(folder_of(item.path)[0]).lengths
+        length_column = Column(np.array([lengths[n] for n in numbers], dtype=np.int64))
+        return replace(block, facts=block.facts | {f"attrs/{LENGTH}": length_column})
+
+    def _meta(self, folder: str) -> Meta:
+        # Kept for one task only: a meta folder may change.
+        cache: dict[str, Meta] = self.__dict__.setdefault("_known", {})
+        if folder not in cache:
+            cache[folder] = read_meta(self.opener.file(folder))
+        return cache[folder]
+
+
+def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[list[str] | None]:
+    """Return each episode's task texts in order of first occurrence, None where unknown.
+
+    Raises:
+        FormatError: a number has no task.
+    """
+    index = (
+        None if meta.tasks is None else read_value(container, TASK, FieldSpec(dtype="int64"), TASK)
+    )
+    if meta.tasks is None or index is None:
+        return [None] * len(spans)
+    if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
+        msg = f"{TASK}: found no column of whole numbers"
+        raise FormatError(msg)
+    episode_tasks = list[list[str] | None]()
+    for start, stop in spans:
+        numbers = list(dict.fromkeys(index[start:stop].tolist()))
+        unknown_number = next((n for n in numbers if n not in meta.tasks), None)
+        if unknown_number is not None:
+            msg = f"{TASK}: found {unknown_number}, which meta/tasks does not name"
+            raise FormatError(msg)
+        episode_tasks.append([meta.tasks[n] for n in numbers])
+    return episode_tasks
+
+
+def _check_columns(container: Container, meta: Meta) -> None:
+    names = set(container.names())
+    for name, (dtype, shape) in sorted(meta.features.items()):
+        if name not in names:
+            msg = f"{name}: {INFO} names it, but the file has no such column"
+            raise FormatError(msg)
+        stored_shape, stored_dtype = container.peek(name)
+        step = stored_shape[1:]
+        if (
+            stored_dtype == "json"
+            or np.dtype(stored_dtype).name != dtype
+            or (step != shape and (step, shape) != ((), (1,)))
+        ):
+            description = (
+                "lists of different lengths"
+                if stored_dtype == "json"
+                else f"{list(step)} {np.dtype(stored_dtype).name}"
+            )
+            msg = f"{name}: {description}, but {INFO} declares {list(shape)} {dtype}"
+            raise FormatError(msg)

@@ -9,8 +9,14 @@ from datacheck.errors import SchemaError
 from datacheck.model.sample import Depth
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Source
-from datacheck.sources.groups import FileSource, GroupSource, KeySource, RaggedSource, RowSource
-from datacheck.sources.lerobot import EpisodeSource
+from datacheck.sources.groups import (
+    EpisodeSource,
+    FileSource,
+    GroupSource,
+    KeySource,
+    RaggedSource,
+    RowSource,
+)
 from datacheck.sources.lines import LineSource
 
 _WORDS: dict[str, type[Source]] = {
