@@ -26,7 +26,7 @@ from datacheck.schema.model import (
 )
 from datacheck.sources import matches, plan_work
 from datacheck.sources.fields import fits
-from datacheck.sources.groups import NO_GROUP
+from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.lerobot import EPISODE
 from datacheck.sources.listing import Listing
 

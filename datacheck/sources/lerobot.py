@@ -1,6 +1,6 @@
 """The meta folder of LeRobot datasets (v2, v3): episodes and their files, tasks, videos, step rate.
 
-`groups.EpisodeSource` reads the episodes themselves.
+`kinds.EpisodeSource` reads the episodes themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.formats.jsonfile import parse_small
+from datacheck.formats.jsonl import parse_small
 from datacheck.formats.limits import check_bytes, check_samples
 from datacheck.model.table import Note, Texts
 from datacheck.runtime.beneath import File

@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import check_pointer, open_container
-from datacheck.formats.jsonfile import named_values, parse_small
+from datacheck.formats.jsonl import named_values, parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.model.table import Note
 from datacheck.runtime.documents import count_values

@@ -24,7 +24,7 @@ from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import READ_BYTES
 from datacheck.schema.load import load_schema
 from datacheck.sources import file_digests, listing
-from datacheck.sources.groups import FileSource
+from datacheck.sources.kinds import FileSource
 
 
 @pytest.fixture

@@ -728,8 +728,8 @@ def test_tables_of_a_meta_folder_are_listed_once_and_are_not_very_many(tmp_path,
     item = Item("data/chunk-000/file-000.parquet")
     before = source.files(item)
     tables = folder / "meta/episodes/chunk-000"
-    monkeypatch.setattr("datacheck.sources.groups.meta_files", lambda base: pytest.fail(str(base)))
-    monkeypatch.setattr("datacheck.sources.groups.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.kinds.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.kinds.meta_files", lambda base: pytest.fail(str(base)))
     assert source.files(item) == before
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
