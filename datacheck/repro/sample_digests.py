@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from datacheck.sources import Item, Source
     from datacheck.sources.listing import Listing
 
-
 Array = np.ndarray[Any, Any]
-
 
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from datacheck.sources import Item
     from datacheck.sources.listing import Listing
 
-
 Array = np.ndarray[Any, Any]
 # By name of a file or key of a sample: the change of each field
 ValueChanges = dict[str, dict[str, Any]]
