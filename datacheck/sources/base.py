@@ -419,7 +419,12 @@ class Source(ABC):
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        with self.opener.listed(item.path, item.nbytes, hint, whole=whole) as container:
+        file_format = self.opener.takes(item.path, item.nbytes) if whole else None
+        with (
+            self.opener.listed(item.path, item.nbytes, hint, whole=whole)
+            if file_format is None
+            else self.opener.parsed(file_format, item.path, item.nbytes, hint)
+        ) as container:
             self._note_unread(item, container)
             yield container
 

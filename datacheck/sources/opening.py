@@ -154,22 +154,16 @@ class Opener:
     def listed(
         self, path: str, nbytes: int, hint: Hint | None, *, whole: bool
     ) -> Iterator[Container]:
-        """Open a file; check that it is the listed file and does not change meanwhile.
+        """Open a file that no parser takes whole; check that it does not change meanwhile.
 
         Args:
             path, nbytes: its listing path and size.
             hint: what the schema expects.
-            whole: True may read a file of ordinary size at once; False keeps it open for the next
-                part.
+            whole: False keeps the file open for the next part.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        file_format = self.takes(path, nbytes) if whole else None
-        if file_format is not None:
-            with self.parsed(file_format, path, nbytes, hint) as container:
-                yield container
-            return
         with (
             self.unchanged(path, nbytes) as file,
             open_container(file, hint) if whole else _HELD.opened(file, hint) as container,
