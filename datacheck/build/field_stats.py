@@ -19,7 +19,7 @@ from datacheck.model.sample import Block, Column, Kind
 from datacheck.model.table import Measured, Table, Texts
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.schema.model import ANY, Schema
-from datacheck.sources.base import Item, Unread, read_limited
+from datacheck.sources.base import Item, Unread
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import ordered_map
 from datacheck.workers.wire import answers, check, int64, natural, text
@@ -321,7 +321,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     """Return one record per block of the task's items: keys, and signature and lengths by field."""
     source = SourceSetup.from_dict(task).open(level="structure")
     records = []
-    for block in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+    for block in source.read_limited([Item.from_dict(data) for data in task["items"]], beat):
         if isinstance(block, Unread):
             continue
         fields = {}

@@ -23,8 +23,8 @@ from datacheck.build.staging import Staging
 from datacheck.cache import layout
 from datacheck.cache.manifest import CacheFiles
 from datacheck.cache.parsing import parse_document
+from datacheck.cache.row_readers import MemoryRows
 from datacheck.cache.shard_index import read_shard_chunks
-from datacheck.cache.shard_maps import MemoryRows
 from datacheck.cache.sharded_array import StoredArray, table_bytes
 from datacheck.cache.store import open_store
 from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError

@@ -18,7 +18,7 @@ import orjson
 from datacheck.cache import layout, parsing
 from datacheck.cache.damage import DamageLocator, changed_files, describe_samples
 from datacheck.cache.manifest import CacheFiles, Verify, read_manifest, reader_lock
-from datacheck.cache.shard_maps import all_below, runs, sample_numbers, split_views
+from datacheck.cache.row_readers import all_below, runs, sample_numbers, split_views
 from datacheck.cache.sharded_array import StoredArray
 from datacheck.cache.shards import ShardCache
 from datacheck.cache.store import open_store

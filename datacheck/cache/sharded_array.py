@@ -18,19 +18,27 @@ from weakref import proxy
 import numpy as np
 
 from datacheck.cache import layout, parsing
-from datacheck.cache.chunk_rows import ChunkRows, ForeignRows
-from datacheck.cache.chunk_storage import ChunkStorage, parse_chunk_storage
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.manifest import CacheFiles
 from datacheck.cache.problem import Problem
+from datacheck.cache.row_readers import (
+    ChunkRows,
+    ForeignRows,
+    MappedRows,
+    MemoryRows,
+    ReadRows,
+    RowReader,
+    chunks_of,
+)
 from datacheck.cache.shard_index import (
+    ChunkStorage,
     ShardChunks,
     packed_index,
+    parse_chunk_storage,
     read_foreign_indices,
     read_shard_chunks,
 )
-from datacheck.cache.shard_maps import MappedRows, MemoryRows, ReadRows, RowReader, chunks_of
 from datacheck.cache.store import FolderStore, Store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime.aligned import empty

@@ -16,7 +16,7 @@ from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manif
 from datacheck.cache.parsing import parse_document
 from datacheck.cache.problem import Problem, describe_fields
 from datacheck.cache.reader import Cache, blocks, column, sample_bytes
-from datacheck.cache.shard_maps import split_bytes
+from datacheck.cache.row_readers import split_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.runtime.hashing import canonical_json, digest64, digest_bytes, digest_sample

@@ -14,8 +14,7 @@ from datacheck.cli.options import PathOrUrl
 from datacheck.cli.output import counted_lines, say, say_notes
 
 if TYPE_CHECKING:
-    from datacheck.repro.compare import Comparison
-    from datacheck.repro.values import TreeDiff
+    from datacheck.repro.compare import Comparison, TreeDiff
 
 _MOST_FIELDS = 4  # of a sample, so that it takes one line
 

@@ -80,9 +80,9 @@ def bisect(
     The exit code is 0 if no run diverges, 1 if one does, even the unchanged training from itself,
     and 2 if the training could not be run.
     """
+    from datacheck.repro.bisect import TrainingCommand
     from datacheck.repro.bisect import bisect as run_bisection
     from datacheck.repro.switches import Switch
-    from datacheck.repro.training import TrainingCommand
 
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)

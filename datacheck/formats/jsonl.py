@@ -1,8 +1,11 @@
-"""JSON lines (.jsonl, .ndjson, gzip of them) as a stream: a file may exceed memory.
+"""JSON lines (.jsonl, .ndjson, gzip of them) as a stream, and JSON files.
 
-A line that is not JSON gives a `FormatError` with code DC701 in its place, and the other lines are
-still read. Lines are parsed in batches that fit into the processor's cache: parsing one by one
-takes three times as long.
+A file of lines may exceed memory. A line that is not JSON gives a `FormatError` with code DC701 in
+its place, and the other lines are still read. Lines are parsed in batches that fit into the
+processor's cache: parsing one by one takes three times as long.
+
+A JSON file gives one value per key of an object, "records" of a list, "value" of anything else;
+numbers become arrays. A file of JSON lines that is named .json gives "records" too.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import secrets
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, pairwise
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -24,9 +27,9 @@ import orjson
 import xxhash
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, check_bytes, wrap_errors
-from datacheck.formats.parsed import parse_json
+from datacheck.formats.base import Format, Hint, parse_container
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_keys, wrap_errors
+from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, check_holes, stamp_of
 
@@ -491,4 +494,52 @@ def _open(path: AnyPath, hint: Hint) -> Container:
     return _JsonLines(path)
 
 
+# --------------------------------------------------------------------------------------- JSON files
+
+
+def _open_json(path: AnyPath, hint: Hint) -> Values:
+    del hint
+    root = document(path)
+    return _named_values(records(path) if root is LINES else root)
+
+
+def parse_small(data: bytes) -> dict[str, Any]:
+    """Return the values of a small file from its bytes, without opening the file again.
+
+    Raises:
+        FormatError: the bytes are not JSON, or are a placeholder for the file.
+    """
+    with parse_container(replace(JSON, parse=_parse_json), data) as container:
+        return named_values(container)
+
+
+def named_values(container: Container) -> dict[str, Any]:
+    """Return all values of a document by name, None for null."""
+    values: dict[str, Any] = dict.fromkeys(getattr(container, "nulls", ()))
+    return values | {name: container.read(name) for name in container.names()}
+
+
+def _parse_json(data: bytes, hint: Hint) -> Values:
+    del hint
+    root = document_in(io.BytesIO(data))
+    if root is LINES:
+        root = [
+            parse_json(line)
+            for line in data.removeprefix(BOM).splitlines()
+            if line and not line.isspace()
+        ]
+    return _named_values(root)
+
+
+def _named_values(root: Any) -> Values:
+    if isinstance(root, dict):
+        check_keys(len(root))
+        values = {key: from_json(value) for key, value in root.items() if value is not None}
+        return Values(values, [key for key, value in root.items() if value is None])
+    if root is None:
+        return Values({})
+    return Values({"records": root} if isinstance(root, list) else {"value": from_json(root)})
+
+
+JSON = Format("json", (".json",), _open_json)
 JSONL = Format("jsonl", (".jsonl.gz", ".json.gz", ".ndjson", ".jsonl"), _open)

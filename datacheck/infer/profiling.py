@@ -15,7 +15,7 @@ from datacheck.infer.worker import GROUPS, InnerSamples
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import plan_work
-from datacheck.sources.groups import NO_GROUP
+from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map

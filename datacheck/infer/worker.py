@@ -25,8 +25,8 @@ from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import MOST_FIELDS, Schema
-from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, Unread, limit_files, limit_item
+from datacheck.sources import Item, Source, Unread, open_source
+from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
 from datacheck.workers.wire import answers, natural, text
 
@@ -92,7 +92,7 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     folders = Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
-        limit_files(beat, [data["path"]], task["root"], {})
+        limit_files(beat, (task, [data["path"]]))
         try:
             found[data["path"]] = asdict(_inner_samples(data["path"], folders))
         except DatacheckError:
@@ -183,7 +183,7 @@ def profile_samples(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     for number, data in enumerate(items):
         item = Item.from_dict(data)
         beat(number)
-        limit_item(beat, source, item)
+        source.limit_item(item, beat)
         # Samples of every file, because files may have different fields.
         share = (task["most"] - profiler.samples) // (len(items) - number)
         reservoir = _SampleReservoir(max(1, share), _MOST_BYTES // len(items))

@@ -374,6 +374,17 @@ def signature(value: Any) -> tuple[Any, ...]:
     return ("text",) if isinstance(value, str) else ("json",)
 
 
+def value_bytes(value: Any) -> int:
+    """Return the approximate size of a plain value in bytes."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Peeked):
+        return 0
+    return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """The layout of one field in a cache and between transforms: dtype, item shape, ragged axis.

@@ -18,7 +18,7 @@ from datacheck.preview.overlays import pose
 from datacheck.preview.pictures import PreviewBuilder, draw_within
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, Unread, limit_item
+from datacheck.sources.base import Item, Source, Unread
 from datacheck.tokenization import Tokenizer
 from datacheck.workers.wire import answers, text
 
@@ -72,7 +72,7 @@ def _draw_item(
     source_key = _source_key(task)
     drawn_samples = {}
     source = _source(source_key)
-    limit_item(beat, source, item)
+    source.limit_item(item, beat)
     for outcome in source.read_all([item], lambda _: beat(place)):
         beat(place)
         if isinstance(outcome, Unread):
@@ -134,7 +134,7 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
     for place, request in enumerate(task["items"]):
         beat(place)
         item = Item.from_dict(request["item"])
-        limit_item(beat, source, item)
+        source.limit_item(item, beat)
         for outcome in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
             beat(place)
             if isinstance(outcome, Unread):

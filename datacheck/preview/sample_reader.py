@@ -17,10 +17,10 @@ from datacheck import tokenization
 from datacheck.errors import DatacheckError
 from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.schema.model import Schema
+from datacheck.schema.model import Schema, file_templates
 from datacheck.schema.patterns import Template
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, file_templates
+from datacheck.sources.base import Item, Source
 from datacheck.sources.listing import Listing, target
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.budget import Limits

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +16,6 @@ from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
 from datacheck.repro.manifest import DatasetManifest, Files
 from datacheck.repro.recorded import ENVIRONMENT, is_run, trace_name
-from datacheck.repro.sample_digests import SampleDigests
-from datacheck.repro.values import TreeDiff, tree_diff
 from datacheck.runtime import fsops
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from datacheck.model.finding import Progress
     from datacheck.repro.values import ValueChanges
     from datacheck.schema.model import Schema
-    from datacheck.sources.listing import Listing
 
 Kind = Literal["dataset", "file", "manifest", "cache", "run"]
 Place = str | os.PathLike[str]
@@ -37,7 +35,56 @@ _KIND_NAMES = {
     "cache": "a cache",
     "run": "a recorded run",
 }
+Content = Any  # a digest, or several: hashable, and equal for equal content
+_COPIED = 4096  # length limit of a name as the origin of copies, which is repeated for each copy
 _DATA_KINDS = {"dataset", "file", "manifest"}
+
+
+@dataclass(frozen=True)
+class TreeDiff:
+    """The differences of two sets of named contents; every name that differs has one entry.
+
+    Args:
+        added: only in the second, with a content that no name of the first has lost.
+        removed: only in the first, with a content that no added name has.
+        changed: in both, with a content that no other name had before, or that another one still
+            has.
+        renamed: (name in the first, name in the second) of the same content.
+        swapped: pairs in both that have exchanged contents; the smaller name first.
+        reordered: in both; by name, the name that held its content before and lost it.
+        copies: by added or changed name, the name of the first that had the same content; names of
+            more than 4,096 letters are left out.
+    """
+
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    renamed: list[tuple[str, str]] = field(default_factory=list)
+    swapped: list[tuple[str, str]] = field(default_factory=list)
+    reordered: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.added
+            or self.removed
+            or self.changed
+            or self.renamed
+            or self.swapped
+            or self.reordered
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the differences as JSON values."""
+        return {
+            "added": self.added,
+            "removed": self.removed,
+            "changed": self.changed,
+            "renamed": [list(pair) for pair in self.renamed],
+            "swapped": [list(pair) for pair in self.swapped],
+            "reordered": self.reordered,
+            "copies": self.copies,
+        }
 
 
 @dataclass(frozen=True)
@@ -269,9 +316,10 @@ def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Compa
     if (
         first.samples is not None
         and second.samples is not None
-        and _same_reading(first.samples, second.samples)
+        and first.samples.same_reading(second.samples)
     ):
-        samples, fields = _sample_diff(first.samples, second.samples)
+        samples = tree_diff(first.samples.contents(), second.samples.contents())
+        fields = first.samples.differing_fields(second.samples, samples.changed)
         if not (first.samples.reading and second.samples.reading):
             notes.append(
                 "of one manifest only the schema's name is known: an older datacheck made it. Make "
@@ -284,12 +332,6 @@ def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Compa
             f"Give --schema."
         )
     return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
-
-
-def _same_reading(first: SampleDigests, second: SampleDigests) -> bool:
-    if first.reading and second.reading:
-        return first.reading == second.reading
-    return first.schema == second.schema
 
 
 def _schema_of(manifest: DatasetManifest) -> str:
@@ -315,27 +357,6 @@ def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
     return tree_diff(first_files.by_path(), second_files.by_path())
 
 
-def _sample_diff(
-    first: SampleDigests, second: SampleDigests
-) -> tuple[TreeDiff, dict[str, list[str]]]:
-    # The key makes it unique.
-    contents = [
-        samples.rows.packed
-        | {key: ("cannot be made", key, reason) for key, reason in samples.unread.items()}
-        for samples in (first, second)
-    ]
-    diff = tree_diff(*contents)
-    fields = {}
-    for key in diff.changed:
-        if key in first.rows and key in second.rows:
-            before = first.rows[key]
-            after = second.rows[key]
-            fields[key] = [
-                name for name in sorted({*before, *after}) if before.get(name) != after.get(name)
-            ]
-    return diff, fields
-
-
 def _with_values(
     comparison: Comparison,
     first: Path,
@@ -351,17 +372,17 @@ def _with_values(
     (first_root, first_file), (second_root, second_file) = target(first), target(second)
     if schema is None or first_file is not None:
         pairs = [(first_file or path, second_file or path) for path in comparison.files.changed]
-        sides: tuple[Listing, Listing] = (_bare(first_root, roots), _bare(second_root, roots))
-        changes = values.file_changes(*sides, pairs)
+        changes = values.file_changes(first_root, second_root, roots, pairs)
         compared = len(pairs)
     else:
-        sides = (list_files(first_root, roots), list_files(second_root, roots))
         touched = [
             *comparison.files.changed,
             *comparison.files.reordered,
             *(path for pair in comparison.files.swapped for path in pair),
         ]
-        changes = values.sample_changes(schema, *sides, touched)
+        changes = values.sample_changes(
+            schema, list_files(first_root, roots), list_files(second_root, roots), touched
+        )
         compared = len(touched)
     notes = comparison.notes
     if compared > values.MOST:
@@ -372,13 +393,6 @@ def _with_values(
             f"values are compared in the first {values.MOST_SAMPLES:,} samples that differ",
         )
     return replace(comparison, values=changes, notes=notes)
-
-
-def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
-    from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
-    from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
-
-    return Listing(root, Entries.of([]), [], roots)
 
 
 # ------------------------------------------------------------------------------------------ caches
@@ -435,3 +449,108 @@ def _digests(cache: Cache) -> dict[str, int | str]:
         cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True
     )
     return {key: digest if made else key for key, digest, made in rows}
+
+
+# --------------------------------------------------------------------------- sets of named contents
+
+
+def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> TreeDiff:
+    """Return the differences of two sets of named contents.
+
+    Args:
+        first, second: contents by name; contents are compared by ``==`` and hashed.
+
+    Notes:
+        The order of names changes nothing. Swaps are matched first, then renames (names with the
+        same last part first), then contents that another name held before; equal contents are
+        paired in the order of their names.
+    """
+    shared_names = first.keys() & second.keys()
+    differing = sorted(name for name in shared_names if first[name] != second[name])
+    removed = sorted(first.keys() - shared_names)
+    added = sorted(second.keys() - shared_names)
+    if not (differing or removed or added):
+        return TreeDiff()
+    swapped = _swaps(first, second, differing)
+    paired = {name for pair in swapped for name in pair}
+    unpaired = [name for name in differing if name not in paired]
+    renamed = _renames(first, second, removed, added)
+    old_names = {old_name for old_name, _ in renamed}
+    new_names = {new_name for _, new_name in renamed}
+    removed, added = (
+        [name for name in removed if name not in old_names],
+        [name for name in added if name not in new_names],
+    )
+    moved_pairs = _pairs(
+        ((first[name], name) for name in [*unpaired, *removed]),
+        ((second[name], name) for name in unpaired),
+    )
+    reordered = {name: before for before, name in sorted(moved_pairs, key=lambda pair: pair[1])}
+    changed = [name for name in unpaired if name not in reordered]
+    first_names = _first_names(first, {second[name] for name in [*added, *changed]})
+    copies = {
+        name: first_names[second[name]]
+        for name in [*added, *changed]
+        if second[name] in first_names
+    }
+    return TreeDiff(added, removed, changed, renamed, swapped, reordered, copies)
+
+
+def _swaps(
+    first: Mapping[str, Content], second: Mapping[str, Content], differing: list[str]
+) -> list[tuple[str, str]]:
+    """Return pairs of names that have exchanged contents."""
+    waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
+    swapped = []
+    for name in differing:
+        before = first[name]
+        after = second[name]
+        if partners := waiting[after, before]:
+            swapped.append((partners.popleft(), name))
+        else:
+            waiting[before, after].append(name)
+    return sorted(swapped)
+
+
+def _renames(
+    first: Mapping[str, Content],
+    second: Mapping[str, Content],
+    removed: list[str],
+    added: list[str],
+) -> list[tuple[str, str]]:
+    """Return pairs (gone, come) of equal content; names with the same last part pair first."""
+    renamed: list[tuple[str, str]] = []
+    for part in (_last_part, lambda _: ""):
+        old_names = {old_name for old_name, _ in renamed}
+        new_names = {new_name for _, new_name in renamed}
+        renamed += _pairs(
+            (((first[name], part(name)), name) for name in removed if name not in old_names),
+            (((second[name], part(name)), name) for name in added if name not in new_names),
+        )
+    return sorted(renamed)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _pairs(
+    before: Iterable[tuple[Content, str]], after: Iterable[tuple[Content, str]]
+) -> list[tuple[str, str]]:
+    """Pair names of equal content, in the order given; each name is used once."""
+    holders: dict[Content, list[str]] = defaultdict(list)
+    for content, name in before:
+        holders[content].append(name)
+    ahead = {content: iter(names) for content, names in holders.items()}
+    pairs = ((next(ahead[content], None), name) for content, name in after if content in ahead)
+    return [(old_name, name) for old_name, name in pairs if old_name is not None]
+
+
+def _first_names(first: Mapping[str, Content], contents: set[Content]) -> dict[Content, str]:
+    """Return the smallest name with each of these contents, among names of at most `_COPIED`."""
+    content_names: dict[Content, str] = {}
+    for name in sorted(
+        name for name, content in first.items() if content in contents and len(name) <= _COPIED
+    ):
+        content_names.setdefault(first[name], name)
+    return content_names

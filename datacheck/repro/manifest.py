@@ -7,6 +7,7 @@ made.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import stat
@@ -25,8 +26,9 @@ from datacheck import __version__
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro.sample_digests import DigestRows, SampleDigests, digest_samples
 from datacheck.runtime import folders, fsops, outputs
-from datacheck.runtime.documents import VALUES, check_values, open_document
+from datacheck.runtime.documents import VALUES, Arrays, check_values, open_document
 from datacheck.runtime.hashing import Digester, digest_bytes, digest_value
+from datacheck.sources.roots import SETTLED_NS, Entries
 from datacheck.workers.budget import usable_memory
 
 if TYPE_CHECKING:
@@ -105,7 +107,6 @@ class DatasetManifest:
         It equals the digest of a scan's listing.
         """
         from datacheck.sources.listing import Listing  # noqa: PLC0415  `datacheck.repro` is light
-        from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
 
         numbers = np.zeros((len(self.files), 5), np.int64)
         numbers[:, 0] = self.files.sizes
@@ -146,24 +147,23 @@ def make(
         file cannot be read or changes.
     """
     # Importing `datacheck.repro` must stay light
-    from datacheck.repro import sample_digests  # noqa: PLC0415
-    from datacheck.sources import file_digests  # noqa: PLC0415  as above
+    from datacheck.sources import file_digests  # noqa: PLC0415
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
     root, file_name = target(Path(data))
     extra = {name: Path(path) for name, path in (roots or {}).items()}
-    place = sample_digests.place_of(root, extra, file_name)
+    place = _store_path(root, extra, file_name)
     walk = partial(_list_files, Path(data), root, extra, file_name)
     # Path.exists raises if a folder may not be searched.
     if deep or not os.path.exists(place):  # noqa: PTH110
         listing, digests, fault = file_digests.digest_while_listed(
             root, extra, walk, workers, progress
         )
-        known_digests = sample_digests.recall(place, listing)
+        known_digests = _recall(place, listing)
         unread_indices = np.arange(len(digests))
     else:
         listing = walk()
-        known_digests = sample_digests.recall(place, listing)
+        known_digests = _recall(place, listing)
         unread_indices = np.flatnonzero(known_digests == b"")
         digests = known_digests.copy()
         digests[unread_indices], fault = file_digests.digest_listed(
@@ -171,13 +171,13 @@ def make(
         )
     # The next call reads the rest. Known digests stay, so that it still reports silent changes.
     if fault is not None:
-        sample_digests.remember(
+        _remember(
             place, listing.with_digests(np.where(known_digests == b"", digests, known_digests))
         )
         raise fault
     listing = listing.with_digests(digests)
     notes = _silent_changes(listing, known_digests)
-    if len(unread_indices) and not sample_digests.remember(place, listing):
+    if len(unread_indices) and not _remember(place, listing):
         notes.append(
             f"{place.parent}: cannot be written, so the next manifest of these data reads all "
             f"files again."
@@ -293,6 +293,85 @@ def _silent_changes(listing: Listing, known_digests: Array) -> list[str]:
         f"first is {first_path}. "
         f"Something wrote through a memory map or past the file system, or the disk loses bits."
     ]
+
+
+# --------------------------------------------------------------------------- digests of files, kept
+
+# ``.datacheck/manifests/<data>.npz`` in the working folder saves reading and is never identity:
+# ``--deep`` hashes again, and deleting it only costs time.
+_STORE_FORMAT = 1
+_STORE_BYTES = 8 << 30  # about 120 bytes a file
+
+
+def _store_path(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
+    """Return the path of the stored digests of these data."""
+    # `resolve` raises on link loops.
+    real_roots = {name: os.path.realpath(path) for name, path in sorted(roots.items())}
+    slot = digest_value([os.path.realpath(root), only, real_roots])[:16]
+    return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
+
+
+def _recall(place: Path, listing: Listing) -> Array:
+    """Return the stored digests of unchanged files: bytes (files), b"" for all others.
+
+    Notes:
+        See `sources.listing.carried_digests` for when a file counts as unchanged; in addition its
+        ctime must be 2 s older than the listing that hashed it. An unreadable store counts as
+        empty.
+    """
+    # Importing `datacheck.repro` must stay light
+    from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415
+
+    # A damaged store counts as empty, whatever the error.
+    with suppress(Exception):
+        before = _read_entries(place)
+        # mtime can be set to any value. A file that changed shortly before it was listed may change
+        # again within the same ctime.
+        before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
+        return carried_digests(listing, Listing(listing.root, before))
+    return np.zeros(len(listing.entries), "S32")
+
+
+def _read_entries(place: Path) -> Entries:
+    with Arrays(place, _STORE_BYTES) as arrays:
+        numbers = arrays["numbers"]
+        digests = arrays["digests"]
+        octets = arrays["paths"].tobytes()
+        count = octets.count(b"\0") + 1 if len(numbers) else 0  # counted before they become texts
+        sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
+        if (
+            int(arrays["format"]) != _STORE_FORMAT
+            or not sound
+            or digests.dtype != "S32"
+            or digests.shape != (count,)
+        ):
+            msg = f"{place}: not what this version writes"
+            raise ValueError(msg)
+        return Entries(octets.decode().split("\0") if count else [], numbers, digests)
+
+
+def _remember(place: Path, listing: Listing) -> bool:
+    """Store the digests of files for the next call; return whether that succeeded."""
+    entries = listing.entries
+    file = io.BytesIO()
+    paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
+    np.savez(
+        file,
+        allow_pickle=False,
+        format=np.int64(_STORE_FORMAT),
+        paths=paths,
+        numbers=entries.numbers,
+        digests=entries.digests,
+    )
+    try:
+        for folder in (place.parent.parent, place.parent):
+            folders.check_own(folder, "")
+        fsops.make_directory(place.parent, sync=False)
+        fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
+    except StorageError:
+        # A folder that is not ours, a link, a full disk: the next call takes as long again.
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------- as a file

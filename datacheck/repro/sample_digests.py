@@ -1,14 +1,7 @@
-"""Digests of samples, and a store of file digests: ``.datacheck/manifests/<data>.npz``.
-
-The store in the working folder saves reading and is never identity: ``--deep`` hashes again, and
-deleting it only costs time.
-"""
+"""Digests of the samples of a dataset, field by field; children read the samples."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,102 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datacheck.errors import MissingDependencyError, StorageError, UsageError
+from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.model.finding import Progress, Tick
 from datacheck.model.row_keys import storable
-from datacheck.runtime import folders, fsops
-from datacheck.runtime.documents import Arrays
 from datacheck.runtime.hashing import canonical_json, digest_parts, digest_sample, digest_value
 from datacheck.runtime.machine import usable_cpus
-from datacheck.sources.roots import SETTLED_NS
 from datacheck.workers.wire import answers, text
 
 if TYPE_CHECKING:
     from datacheck.model.sample import Block
     from datacheck.schema.model import Schema
-    from datacheck.sources.base import Item, Source
+    from datacheck.sources import Item, Source
     from datacheck.sources.listing import Listing
-    from datacheck.sources.roots import Entries
-
 
 Array = np.ndarray[Any, Any]
-
-_FORMAT = 1
-_MOST_BYTES = 8 << 30  # about 120 bytes a file
-
-
-def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
-    """Return the path of the stored digests of these data."""
-    # `resolve` raises on link loops.
-    real_roots = {name: os.path.realpath(path) for name, path in sorted(roots.items())}
-    slot = digest_value([os.path.realpath(root), only, real_roots])[:16]
-    return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
-
-
-def recall(place: Path, listing: Listing) -> Array:
-    """Return the stored digests of unchanged files: bytes (files), b"" for all others.
-
-    Notes:
-        See `sources.listing.carried_digests` for when a file counts as unchanged; in addition its
-        ctime must be 2 s older than the listing that hashed it. An unreadable store counts as
-        empty.
-    """
-    # Importing `datacheck.repro` must stay light.
-    from datacheck.sources.listing import Listing, carried_digests  # noqa: PLC0415
-
-    # A damaged store counts as empty, whatever the error.
-    with contextlib.suppress(Exception):
-        before = _entries(place)
-        # mtime can be set to any value. A file that changed shortly before it was listed may change
-        # again within the same ctime.
-        before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
-        return carried_digests(listing, Listing(listing.root, before))
-    return np.zeros(len(listing.entries), "S32")
-
-
-def _entries(place: Path) -> Entries:
-    from datacheck.sources.roots import Entries  # noqa: PLC0415  as above
-
-    with Arrays(place, _MOST_BYTES) as arrays:
-        numbers = arrays["numbers"]
-        digests = arrays["digests"]
-        octets = arrays["paths"].tobytes()
-        count = octets.count(b"\0") + 1 if len(numbers) else 0  # counted before they become texts
-        sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
-        if (
-            int(arrays["format"]) != _FORMAT
-            or not sound
-            or digests.dtype != "S32"
-            or digests.shape != (count,)
-        ):
-            msg = f"{place}: not what this version writes"
-            raise ValueError(msg)
-        return Entries(octets.decode().split("\0") if count else [], numbers, digests)
-
-
-def remember(place: Path, listing: Listing) -> bool:
-    """Store the digests of files for the next call; return whether that succeeded."""
-    entries = listing.entries
-    file = io.BytesIO()
-    paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
-    np.savez(
-        file,
-        allow_pickle=False,
-        format=np.int64(_FORMAT),
-        paths=paths,
-        numbers=entries.numbers,
-        digests=entries.digests,
-    )
-    try:
-        for folder in (place.parent.parent, place.parent):
-            folders.check_own(folder, "")
-        fsops.make_directory(place.parent, sync=False)
-        fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
-    except StorageError:
-        # A folder that is not ours, a link, a full disk: the next call takes as long again.
-        return False
-    return True
-
 
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
@@ -178,6 +89,33 @@ class SampleDigests:
     def digest(self) -> str:
         """`digest_value` of schema, rows and unread, computed with one row of JSON at a time."""
         return digest_parts(self._parts())
+
+    def same_reading(self, other: SampleDigests) -> bool:
+        """Return whether both read samples in the same way, as far as they know."""
+        if self.reading and other.reading:
+            return self.reading == other.reading
+        return self.schema == other.schema
+
+    def contents(self) -> dict[str, Any]:
+        """Return the content of each sample by key, as `tree_diff` compares it."""
+        # A sample that cannot be made has a content of its own: the key makes it unique.
+        return self.rows.packed | {
+            key: ("cannot be made", key, reason) for key, reason in self.unread.items()
+        }
+
+    def differing_fields(self, other: SampleDigests, keys: Iterable[str]) -> dict[str, list[str]]:
+        """Return the names of the fields that differ, for each of the samples that both have."""
+        fields = {}
+        for key in keys:
+            if key in self.rows and key in other.rows:
+                before = self.rows[key]
+                after = other.rows[key]
+                fields[key] = [
+                    name
+                    for name in sorted({*before, *after})
+                    if before.get(name) != after.get(name)
+                ]
+        return fields
 
     def _parts(self) -> Iterator[bytes]:
         yield b"[" + canonical_json(self.schema) + b",{"
@@ -353,13 +291,13 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         blocks (names of fields, keys, all digests concatenated, sample by sample), unread (key,
         reason), lacking: whether a library was missing.
     """
-    from datacheck.sources.base import Item, Unread, read_limited  # noqa: PLC0415  as above
+    from datacheck.sources import Item, Unread  # noqa: PLC0415  as above
 
     source = source_of(task)
     blocks: list[list[Any]] = []
     unread: list[list[str]] = []
     lacking = False
-    for outcome in read_limited(beat, source, [Item.from_dict(data) for data in task["items"]]):
+    for outcome in source.read_limited([Item.from_dict(data) for data in task["items"]], beat):
         if isinstance(outcome, Unread):
             unread.append([outcome.key, f"{outcome.code} {outcome.reason}"])
             lacking |= outcome.skipped

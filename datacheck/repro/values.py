@@ -1,10 +1,8 @@
-"""Compares two sets of named contents (files, samples), and the values of those that changed."""
+"""Compares the values of files and samples that differ; children read them."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -22,163 +20,8 @@ if TYPE_CHECKING:
     from datacheck.cache.diff import ValueChange
     from datacheck.model.sample import Container
     from datacheck.schema.model import Schema
-    from datacheck.sources.base import Item
+    from datacheck.sources import Item
     from datacheck.sources.listing import Listing
-
-
-_COPIED = 4096  # length limit of a name as the origin of copies, which is repeated for each copy
-
-Content = Any  # a digest, or several: hashable, and equal for equal content
-
-
-@dataclass(frozen=True)
-class TreeDiff:
-    """The differences of two sets of named contents; every name that differs has one entry.
-
-    Args:
-        added: only in the second, with a content that no name of the first has lost.
-        removed: only in the first, with a content that no added name has.
-        changed: in both, with a content that no other name had before, or that another one still
-            has.
-        renamed: (name in the first, name in the second) of the same content.
-        swapped: pairs in both that have exchanged contents; the smaller name first.
-        reordered: in both; by name, the name that held its content before and lost it.
-        copies: by added or changed name, the name of the first that had the same content; names of
-            more than 4,096 letters are left out.
-    """
-
-    added: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    renamed: list[tuple[str, str]] = field(default_factory=list)
-    swapped: list[tuple[str, str]] = field(default_factory=list)
-    reordered: dict[str, str] = field(default_factory=dict)
-    copies: dict[str, str] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(
-            self.added
-            or self.removed
-            or self.changed
-            or self.renamed
-            or self.swapped
-            or self.reordered
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the differences as JSON values."""
-        return {
-            "added": self.added,
-            "removed": self.removed,
-            "changed": self.changed,
-            "renamed": [list(pair) for pair in self.renamed],
-            "swapped": [list(pair) for pair in self.swapped],
-            "reordered": self.reordered,
-            "copies": self.copies,
-        }
-
-
-def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> TreeDiff:
-    """Return the differences of two sets of named contents.
-
-    Args:
-        first, second: contents by name; contents are compared by ``==`` and hashed.
-
-    Notes:
-        The order of names changes nothing. Swaps are matched first, then renames (names with the
-        same last part first), then contents that another name held before; equal contents are
-        paired in the order of their names.
-    """
-    shared_names = first.keys() & second.keys()
-    differing = sorted(name for name in shared_names if first[name] != second[name])
-    removed = sorted(first.keys() - shared_names)
-    added = sorted(second.keys() - shared_names)
-    if not (differing or removed or added):
-        return TreeDiff()
-    swapped = _swaps(first, second, differing)
-    paired = {name for pair in swapped for name in pair}
-    unpaired = [name for name in differing if name not in paired]
-    renamed = _renames(first, second, removed, added)
-    old_names = {old_name for old_name, _ in renamed}
-    new_names = {new_name for _, new_name in renamed}
-    removed, added = (
-        [name for name in removed if name not in old_names],
-        [name for name in added if name not in new_names],
-    )
-    moved_pairs = _pairs(
-        ((first[name], name) for name in [*unpaired, *removed]),
-        ((second[name], name) for name in unpaired),
-    )
-    reordered = {name: before for before, name in sorted(moved_pairs, key=lambda pair: pair[1])}
-    changed = [name for name in unpaired if name not in reordered]
-    first_names = _first_names(first, {second[name] for name in [*added, *changed]})
-    copies = {
-        name: first_names[second[name]]
-        for name in [*added, *changed]
-        if second[name] in first_names
-    }
-    return TreeDiff(added, removed, changed, renamed, swapped, reordered, copies)
-
-
-def _swaps(
-    first: Mapping[str, Content], second: Mapping[str, Content], differing: list[str]
-) -> list[tuple[str, str]]:
-    """Return pairs of names that have exchanged contents."""
-    waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
-    swapped = []
-    for name in differing:
-        before = first[name]
-        after = second[name]
-        if partners := waiting[after, before]:
-            swapped.append((partners.popleft(), name))
-        else:
-            waiting[before, after].append(name)
-    return sorted(swapped)
-
-
-def _renames(
-    first: Mapping[str, Content],
-    second: Mapping[str, Content],
-    removed: list[str],
-    added: list[str],
-) -> list[tuple[str, str]]:
-    """Return pairs (gone, come) of equal content; names with the same last part pair first."""
-    renamed: list[tuple[str, str]] = []
-    for part in (_last_part, lambda _: ""):
-        old_names = {old_name for old_name, _ in renamed}
-        new_names = {new_name for _, new_name in renamed}
-        renamed += _pairs(
-            (((first[name], part(name)), name) for name in removed if name not in old_names),
-            (((second[name], part(name)), name) for name in added if name not in new_names),
-        )
-    return sorted(renamed)
-
-
-def _last_part(name: str) -> str:
-    return name.rpartition("/")[2]
-
-
-def _pairs(
-    before: Iterable[tuple[Content, str]], after: Iterable[tuple[Content, str]]
-) -> list[tuple[str, str]]:
-    """Pair names of equal content, in the order given; each name is used once."""
-    holders: dict[Content, list[str]] = defaultdict(list)
-    for content, name in before:
-        holders[content].append(name)
-    ahead = {content: iter(names) for content, names in holders.items()}
-    pairs = ((next(ahead[content], None), name) for content, name in after if content in ahead)
-    return [(old_name, name) for old_name, name in pairs if old_name is not None]
-
-
-def _first_names(first: Mapping[str, Content], contents: set[Content]) -> dict[Content, str]:
-    """Return the smallest name with each of these contents, among names of at most `_COPIED`."""
-    content_names: dict[Content, str] = {}
-    for name in sorted(
-        name for name, content in first.items() if content in contents and len(name) <= _COPIED
-    ):
-        content_names.setdefault(first[name], name)
-    return content_names
-
 
 Array = np.ndarray[Any, Any]
 # By name of a file or key of a sample: the change of each field
@@ -191,12 +34,17 @@ _FILES = "datacheck.repro.values:compare_files"
 _ITEMS = "datacheck.repro.values:compare_items"
 
 
-def file_changes(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> ValueChanges:
-    """Return how the values of files differ, by the second's path, if a format can read them."""
-    task = {
-        "first": folders_json(first.root, first.roots),
-        "second": folders_json(second.root, second.roots),
-    }
+def file_changes(
+    first: Path, second: Path, roots: Mapping[str, Path], pairs: Sequence[tuple[str, str]]
+) -> ValueChanges:
+    """Return how the values of files differ, by the second's path, if a format can read them.
+
+    Args:
+        first, second: the data folders.
+        roots: extra folders of both, by name.
+        pairs: listing paths in the first and in the second.
+    """
+    task = {"first": folders_json(first, roots), "second": folders_json(second, roots)}
     return _compare_in_child(_FILES, task, [list(pair) for pair in pairs[:MOST]])
 
 
@@ -235,11 +83,14 @@ def sample_changes(
 
 
 def _compare_in_child(function: str, task: dict[str, Any], items: list[Any]) -> ValueChanges:
-    from datacheck.runtime.sandbox import Sandbox  # noqa: PLC0415  as above
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
     from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  as above
 
     changes: ValueChanges = {}
-    box = Sandbox(tuple(place for side in ("first", "second") for place in _places(task[side])))
+    first, second = task["first"], task["second"]
+    roots = {name: Path(folder) for name, folder in first["roots"].items()}
+    second_folders = [second["root"], *second["roots"].values()]
+    box = sandbox_of(Path(first["root"]), roots, read=second_folders)
     for outcome in ordered_map(function, [task | {"items": items}] if items else [], sandbox=box):
         for payload in outcome.payloads:
             changes |= payload
@@ -251,11 +102,6 @@ def _compare_in_child(function: str, task: dict[str, Any], items: list[Any]) -> 
     return changes
 
 
-def _places(side: Mapping[str, Any]) -> list[str]:
-    """Return the folders of one side."""
-    return [side["root"], *side["roots"].values()]
-
-
 # ------------------------------------------------------------------------------------- in the child
 
 
@@ -263,13 +109,14 @@ def _places(side: Mapping[str, Any]) -> list[str]:
 def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> ValueChanges:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
+    from datacheck.sources.listing import limit_files  # noqa: PLC0415  as above
     from datacheck.sources.roots import Roots  # noqa: PLC0415  as above
 
     changes: ValueChanges = {}
     for number, (first_path, second_path) in enumerate(task["items"]):
         beat(number)
         sides = ((task["first"], first_path), (task["second"], second_path))
-        _limit(beat, sides)
+        limit_files(beat, *((side, [path]) for side, path in sides))
         places = [Roots(side["root"], side["roots"]).file(path) for side, path in sides]
         if not all(place.is_dir() or format_of(place.name) for place in places):
             continue
@@ -281,24 +128,6 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> ValueCha
         if differences:
             changes[second_path] = differences
     return changes
-
-
-def _limit(beat: Callable[[int], None], sides: Iterable[tuple[Mapping[str, Any], str]]) -> None:
-    """Limit memory and processor time for a pair of files by their size."""
-    from datacheck.sources.base import size_of  # noqa: PLC0415  as above
-    from datacheck.workers.child import Pulse  # noqa: PLC0415  as above
-
-    if isinstance(beat, Pulse):
-        beat.files(
-            sum(
-                size_of(
-                    Path(side["root"]),
-                    {name: Path(place) for name, place in side["roots"].items()},
-                    path,
-                )
-                for side, path in sides
-            )
-        )
 
 
 def _container_changes(x: Container, y: Container) -> dict[str, Any]:
@@ -332,21 +161,20 @@ def _value(container: Container, name: str) -> Array | None:
 @answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> ValueChanges:
     """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
-    from datacheck.sources.base import Item  # noqa: PLC0415  as above
+    from datacheck.sources import Item  # noqa: PLC0415  as above
+    from datacheck.sources.listing import limit_files  # noqa: PLC0415  as above
 
     sources = [source_of(task["first"]), source_of(task["second"])]
     changes: ValueChanges = {}
     for number, pair in enumerate(task["items"]):
         beat(number)
         busy = partial(_busy, beat, number)
-        _limit(
+        limit_files(
             beat,
-            [
-                (side, path)
-                for name, source, item in zip(("first", "second"), sources, pair, strict=True)
-                for side in [task[name]]
-                for path in source.files(Item.from_dict(item))
-            ],
+            *(
+                (task[side], source.files(Item.from_dict(item)))
+                for side, source, item in zip(("first", "second"), sources, pair, strict=True)
+            ),
         )
         before, after = (
             dict(_samples(source.read_all([Item.from_dict(item)], busy)))

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from datacheck.model.row_keys import storable
-from datacheck.model.sample import Block, Column
-from datacheck.model.table import WIDEST, Measured
+from datacheck.model.sample import Block, Column, Origin, Piece, stack
+from datacheck.model.table import CHECKED, WIDEST, Measured, Table, concatenate
 from datacheck.rules.base import Columns, Measure
 from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.tokenization import Tokenizer
 
 Array = np.ndarray[Any, Any]
 
@@ -95,6 +97,38 @@ class MeasurementRunner:
                     raise UnmeasurableError(msg) from error
                 self._record_crash(measure, block)
         return columns | self._measure_undeclared(block, view.schema)
+
+    def measure_samples(
+        self, keys: Sequence[str], samples: Sequence[Mapping[str, Any]], file: str
+    ) -> Table:
+        """Return the table of samples that lie in memory.
+
+        Args:
+            keys: the key of each sample, which is its id as well.
+            samples: arrays, texts and JSON values by field.
+            file: what the samples lie in; a row's `inner` is the position of its sample there.
+        """
+        pieces = [
+            Piece(key, values, Origin(file, str(place)), facts={"id": key})
+            for place, (key, values) in enumerate(zip(keys, samples, strict=True))
+        ]
+        tables = []
+        for block in stack(pieces):
+            count = len(block)
+            tables.append(
+                Table(
+                    keys=block.keys,
+                    files=[file] * count,
+                    inner=[origin.inner for origin in block.origins],
+                    splits=[""] * count,
+                    groups=[""] * count,
+                    status=np.full(count, CHECKED, np.int8),
+                    reasons=[""] * count,
+                    nbytes=np.zeros(count, np.int64),
+                    columns=self.measure(block),
+                )
+            )
+        return concatenate(tables)
 
     def _view(self, block: Block) -> _BlockView:
         schema = self._schema_of(block.split)
@@ -184,6 +218,20 @@ class MeasurementRunner:
         listed = [name for name in numeric if name in self._listed]
         unlisted = sorted(numeric.keys() - self._listed)[: MOST_UNLISTED + 1]
         return {name: numeric[name] for name in [*listed, *unlisted]}
+
+
+def check_tokenizer(schema: Schema, measures: Sequence[Measure]) -> None:
+    """Raise if a measurement needs the schema's tokenizer and there is none.
+
+    Without it, the rules that need it report nothing.
+
+    Raises:
+        UsageError: there is no tokenizer at its path, or it is damaged.
+        MissingDependencyError: the package that reads it is not installed.
+    """
+    path = None if schema.tokenizer is None else schema.tokenizer.path
+    if path is not None and any("tokenizer" in measure.uses for measure in measures):
+        Tokenizer(Path(path))
 
 
 class _DeclaredField(NamedTuple):

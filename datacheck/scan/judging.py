@@ -25,7 +25,7 @@ from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.run_documents import check_crashes
 from datacheck.scan.run_state import RunState
 from datacheck.schema.model import Schema
-from datacheck.sources.indexes import StepRates
+from datacheck.sources.lerobot import StepRates
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from datacheck.sources import (
     with_stats,
 )
 from datacheck.sources.base import Item, Work
-from datacheck.sources.indexes import StepRates
+from datacheck.sources.lerobot import StepRates
 from datacheck.sources.listing import Listing, list_files, target
 
 # Up to this many bytes, a scan without a level reads pixels too: it takes some seconds.

@@ -21,9 +21,8 @@ from datacheck.runtime.hashing import digest64
 from datacheck.scan import run_documents
 from datacheck.scan.run_documents import read_schema, read_valid
 from datacheck.scan.samples import read_table
-from datacheck.schema.model import Schema
+from datacheck.schema.model import Schema, file_templates
 from datacheck.schema.patterns import parse
-from datacheck.sources.base import file_templates
 
 Array = np.ndarray[Any, Any]
 

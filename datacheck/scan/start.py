@@ -17,7 +17,7 @@ from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
-from datacheck.sources.groups import NO_GROUP
+from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.listing import Listing
 
 __all__ = [

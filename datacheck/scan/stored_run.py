@@ -19,7 +19,7 @@ from datacheck.scan.run_state import RunState, read_state
 from datacheck.scan.scanned_dataset import with_stated_values
 from datacheck.schema.model import Schema
 from datacheck.sources import with_rate
-from datacheck.sources.indexes import StepRates
+from datacheck.sources.lerobot import StepRates
 from datacheck.sources.listing import stat_entry
 from datacheck.sources.loader_tables import path_of
 

@@ -14,9 +14,8 @@ from datacheck.formats.base import format_of, formats
 from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
 from datacheck.rules.base import pluralize
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
-from datacheck.schema.model import Schema
+from datacheck.schema.model import Schema, file_templates
 from datacheck.sources import matches
-from datacheck.sources.base import file_templates
 from datacheck.sources.listing import Listing, target
 
 SPLITS = frozenset(

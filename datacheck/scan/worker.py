@@ -27,7 +27,7 @@ from datacheck.scan.rows import checked_rows, unread_rows
 from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source, Unread, size_in
+from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import digest_entry, stat_entry
 from datacheck.sources.roots import NOT_WHOLE, Entry
 from datacheck.workers.child import Pulse
@@ -191,7 +191,9 @@ class _Reading:
         self._before.update(_current_entries(self._source, unknown))
         entries = [self._before[file] for file in files]
         self.waiting_bytes += sum(
-            size_in(self._source.folders, entry) for entry in entries if entry is not None
+            self._source.opener.folders.budget_bytes(entry)
+            for entry in entries
+            if entry is not None
         )
         if self._pulse is not None:
             part = self._items[number].part
@@ -272,7 +274,7 @@ def _failure(runner: MeasurementRunner, block: Block) -> str:
 def _current_entries(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
     """Return the current entries of files, and bind the source to exactly these files."""
     entries = {file: stat_entry(source.root, file, source.roots) for file in files}
-    source.folders.expected.update(
+    source.opener.folders.expected.update(
         (file, entry[1:5]) for file, entry in entries.items() if entry is not None
     )
     return entries

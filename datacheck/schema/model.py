@@ -28,7 +28,6 @@ from pydantic import (
 from datacheck import tokenization
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_value
-from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.grammar import (
     CENTRES,
     DTYPES,
@@ -59,7 +58,7 @@ from datacheck.schema.grammar import (
     word_no,
     word_off,
 )
-from datacheck.schema.patterns import Template, parse
+from datacheck.schema.patterns import Template, holds_match, is_below, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
@@ -764,6 +763,15 @@ class Schema(_Model):
         for name in sorted(self.fields):
             if self.fields[name].role in roles and not self.fields[name].absent:
                 yield name, self.fields[name]
+
+
+def file_templates(schema: Schema) -> list[Template]:
+    """Return the parsed patterns of ``samples.files``.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    return [parse(text, f"{schema.name}, samples.files") for text in schema.samples.files]
 
 
 def _with_replaced_head(text: str, replacements: Mapping[str, str]) -> str:

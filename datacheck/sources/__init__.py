@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datacheck.sources.base import Item, Source, Unread, Work
-    from datacheck.sources.indexes import with_indexes, with_rate
+    from datacheck.sources.indexes import with_indexes
     from datacheck.sources.kinds import open_source
+    from datacheck.sources.lerobot import with_rate
     from datacheck.sources.listing import Listing, list_files
     from datacheck.sources.loader_tables import with_label_table, with_stats
     from datacheck.sources.planning import check_alone, matches, plan_work
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _HOME = {
     "base": ("Item", "Source", "Unread", "Work"),
     "loader_tables": ("with_label_table", "with_stats"),
-    "indexes": ("with_indexes", "with_rate"),
+    "indexes": ("with_indexes",),
+    "lerobot": ("with_rate",),
     "kinds": ("open_source",),
     "listing": ("Listing", "list_files"),
     "planning": ("check_alone", "matches", "plan_work"),

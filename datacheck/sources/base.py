@@ -1,11 +1,7 @@
-"""Source, the base class of all readers, and the facts of a sample besides its data.
-
-Facts are the id, split key, attributes, size, group and missing companions.
-"""
+"""Source, the base class of all readers: the samples of an item of work, as blocks."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,221 +9,33 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from os import stat_result
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
-from datacheck.errors import FormatError, MissingDependencyError, SchemaError, TooManySamplesError
-from datacheck.formats.base import Hint, format_of, open_container
+from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
+from datacheck.formats.base import Hint
 from datacheck.formats.limits import SAMPLES_FREE, check_path, check_samples
 from datacheck.model.row_keys import keys_from_runs, storable
-from datacheck.model.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
+from datacheck.model.sample import (
+    Block,
+    Column,
+    Container,
+    Depth,
+    Origins,
+    Peeked,
+    Piece,
+    stack,
+    value_bytes,
+)
 from datacheck.model.table import Note
-from datacheck.runtime.beneath import SMALL_BYTES, File, check_holes, stamp_of
-from datacheck.runtime.hashing import digest_array, digest_bytes, shortened
-from datacheck.schema.linear_regex import Expression
-from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.patterns import Template, parse
+from datacheck.runtime.hashing import shortened
+from datacheck.schema.model import Schema, file_templates
+from datacheck.sources.facts import Facts, SampleLocation
 from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values, check_roots
-from datacheck.sources.listing import LINKED, stat_entry
 from datacheck.sources.opening import Opener
-from datacheck.sources.roots import HOLE, Entry, Roots
-from datacheck.sources.values import plain, value_bytes
 from datacheck.workers.child import Pulse
-
-_ANY = FieldSpec()
-_LONGEST = 1000  # characters of a label
-# robosuite's name of the attribute; on a sample's group or on its parent.
-_CONVENTION = "macros_image_convention"
-
-
-@dataclass(frozen=True)
-class SampleLocation:
-    """Where one sample is, and the placeholder values in its path.
-
-    Args:
-        key: the sample's key.
-        file: the listing path of its file.
-        inner: its path inside the file, "" where the file is the sample.
-        names: the values of the placeholders.
-        nbytes: size of the file.
-    """
-
-    key: str
-    file: str
-    inner: str
-    names: Mapping[str, str]
-    nbytes: int
-
-
-class Facts:
-    """The facts that a schema requests.
-
-    Args:
-        schema: with the split's ``when:`` block applied.
-        placeholders: all placeholder names in the patterns of the samples.
-        unique: whether placeholders alone identify a sample; with wildcards they do not.
-
-    Raises:
-        SchemaError: ``samples.group`` or ``splits.key`` uses an unknown name.
-    """
-
-    def __init__(self, schema: Schema, placeholders: Iterable[str], *, unique: bool = True) -> None:
-        allowed_names = {*placeholders, "file"}
-        self._unique = unique
-        self._attrs = sorted(schema.attrs)
-        # Record how images were written.
-        self.oriented = any(spec.origin for spec in schema.fields.values())
-        self._group = _group(schema, allowed_names)
-        self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
-        # Cache: all samples of a file share one group, unless groups inside the file have names.
-        self._last = ("", "")
-        self._key = schema.splits.key if schema.splits else ""
-        self._match = (
-            Expression(schema.splits.match) if schema.splits and schema.splits.match else None
-        )
-        if self._key and self._key not in allowed_names | {"group"} | set(schema.stored):
-            msg = (
-                f"{schema.name}, splits.key: found {self._key!r}; allowed are a placeholder of "
-                f"samples.files "
-                f"({', '.join(sorted(allowed_names - {'file'})) or 'it has none'}), file, group, or a field"
-            )
-            raise SchemaError(msg)
-
-    def group(self, about: SampleLocation) -> str:
-        """Return the sample's group, "" where the schema defines none."""
-        if self._group is None:
-            return ""
-        if about.file != self._last[0] or self._inner:
-            names = {"file": about.file, **about.names}
-            filled = self._group.substitute(
-                {name: names.get(name, "") for name in self._group.names}
-            )
-            self._last = about.file, filled
-        return self._last[1]
-
-    def of(
-        self, about: SampleLocation, values: Mapping[str, Any], attrs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the facts of one sample.
-
-        Args:
-            about: the location of the sample.
-            values: its fields.
-            attrs: attributes of its file or group.
-
-        Raises:
-            FormatError: an attribute has a type that is refused.
-        """
-        facts: dict[str, Any] = {
-            "id": _identity(about) if self._unique else about.key,
-            "size": np.asarray(about.nbytes, dtype=np.int64),
-        }
-        if self._key and (label := self._label(about, values.get(self._key))) is not None:
-            facts["split_key"] = label
-        for name in self._attrs:
-            value = _attribute(name, attrs.get(name))
-            if value is not None:
-                facts[f"attrs/{name}"] = value
-        if self.oriented and isinstance(convention := attrs.get(_CONVENTION), str):
-            facts["image_convention"] = _short(convention)
-        return facts
-
-    def columns(
-        self, about: SampleLocation, keys: Sequence[str], fields: Mapping[str, Column]
-    ) -> dict[str, Column]:
-        """Return the facts of many numbered samples of one file.
-
-        Args:
-            about: the file; its key and inner path are not used.
-            keys: keys of the samples; the last 12 characters are the number.
-            fields: columns of the samples.
-        """
-        names = self._unique and _named(about.names)
-        size = np.full(len(keys), about.nbytes, dtype=np.int64)
-        facts = {"size": Column(size)}
-        # Otherwise the sample's key is its id and need not be stored again.
-        if names:
-            facts["id"] = Column.of([f"{names}:{key[-12:]}" for key in keys])
-        if not self._key:
-            return facts
-        column = fields.get(self._key)
-        if column is None:
-            labels = [self._label(about, None)] * len(keys)
-        elif column.kind == "array":
-            labels = [self._label(about, column[place]) for place in range(len(keys))]
-        else:
-            labels = [self._label(about, value) for value in column.objects]
-        if any(label is not None for label in labels):
-            facts["split_key"] = Column.of([label or "" for label in labels])
-        return facts
-
-    def _label(self, about: SampleLocation, value: Any) -> str | None:
-        label: str | None
-        if self._key in about.names:
-            label = about.names[self._key]
-        elif self._key in {"file", "group"}:
-            label = about.file if self._key == "file" else self.group(about)
-        else:
-            label = _shown(value)
-        matched_text = None if label is None or self._match is None else self._match.search(label)
-        return _short(label if matched_text is None else matched_text)
-
-
-def _group(schema: Schema, allowed_names: set[str]) -> Template | None:
-    if schema.samples.group is None:
-        return None
-    where = f"{schema.name}, samples.group"
-    template = parse(schema.samples.group, where, path=False)
-    unknown = [name for name in template.names if name not in allowed_names]
-    if unknown or template.wild:
-        msg = (
-            f"{where}: found {schema.samples.group!r}; allowed are the placeholders "
-            f"{', '.join(sorted(allowed_names))}"
-        )
-        raise SchemaError(msg)
-    return template
-
-
-def _identity(about: SampleLocation) -> str:
-    names = _named(about.names)
-    if not names:
-        return about.key
-    return f"{names}:{about.inner}" if about.inner else names
-
-
-def _named(names: Mapping[str, str]) -> str:
-    return "/".join(value for name, value in names.items() if name != "split")
-
-
-def _short(label: str | None) -> str | None:
-    """Shorten a long label to its beginning and its digest, to bound the coordinator's memory."""
-    if label is None or len(label) <= _LONGEST:
-        return label
-    return f"{label[:_LONGEST]}… ({digest_bytes(label.encode('utf-8', 'surrogatepass'))})"
-
-
-def _shown(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, np.ndarray | np.generic):
-        return str(value.item()) if value.ndim == 0 else digest_array(np.asarray(value))
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _attribute(name: str, value: Any) -> Any:
-    try:
-        plain_value = plain(value, _ANY)
-    except FormatError as error:
-        msg = f"attribute {name}: {error}"
-        raise FormatError(msg, error.code) from error
-    if isinstance(plain_value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", plain_value):
-        return np.asarray(int(plain_value), dtype=np.int64)  # some writers store counts as text
-    return _short(plain_value) if isinstance(plain_value, str) else plain_value
-
 
 Array = np.ndarray[Any, Any]
 
@@ -278,6 +86,11 @@ class Item:
     def is_first(self) -> bool:
         """Whether this is the first part, which determines the size of the others."""
         return self.rows is not None and self.rows[1] < 0
+
+    @property
+    def location(self) -> SampleLocation:
+        """The location of the file as a sample of its own."""
+        return SampleLocation(self.path, self.path, "", self.names, self.nbytes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
@@ -349,6 +162,7 @@ class Source(ABC):
         level: how deep a scan reads, see `FieldMap`.
 
     Attributes:
+        opener: opens the files of the dataset.
         partly: listing paths of files whose values were not all read because of `level`, or whose
             bytes have no known meaning.
         passed: names that ``"*"`` in the schema covers but whose type is not read.
@@ -387,13 +201,12 @@ class Source(ABC):
         check_roots(self.schema, self.roots)
         width = self.way("")[0].width
         together = COLUMN_BYTES if width and level is not None else 0
-        self._matching: dict[str, list[str]] = {}  # matches of `files` by pattern
-        self._opener = Opener(root, roots, whole=level != "structure", together=together)
+        self.opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property
     def digests(self) -> dict[str, str]:
         """Digests of the files that were read whole, by listing path."""
-        return self._opener.digests
+        return self.opener.digests
 
     @cached_property
     def inner_names(self) -> tuple[str, ...]:
@@ -421,7 +234,7 @@ class Source(ABC):
         Raises:
             FormatError: the file as a whole cannot be read.
         """
-        with Shelf(self._opener) as shelf:
+        with Shelf(self.opener) as shelf:
             yield from blocks(self._parts(item, shelf), item.split, self._block_bytes(item.split))
 
     def read_all(
@@ -437,7 +250,7 @@ class Source(ABC):
             A file that cannot be read as a whole gives one `Unread` with the file's path as its
             key, or one per key of its item.
         """
-        with Shelf(self._opener) as shelf:
+        with Shelf(self.opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
                 yield from blocks(
                     self._item_parts(run, shelf, beat), split, self._block_bytes(split)
@@ -477,6 +290,37 @@ class Source(ABC):
         except MissingDependencyError as error:
             for key in [item.path] if item.keys is None else item.keys:
                 yield Unread(key, "DC101", str(error), skipped=True)
+
+    def read_limited(
+        self, items: Sequence[Item], beat: Callable[[int], None]
+    ) -> Iterator[Block | Unread]:
+        """Yield the results of `read_all` under a memory limit.
+
+        The limit follows the size of the files read but not yet yielded.
+        """
+        place = waiting = 0
+
+        def at(number: int) -> None:
+            nonlocal place, waiting
+            place = number
+            beat(number)
+            waiting += self.opener.budget_bytes(self.files(items[number]))
+            # A scan with user checks sets no limit either.
+            if isinstance(beat, Pulse) and not self.schema.checks:
+                beat.files(waiting)
+
+        for result in self.read_all(items, at):
+            waiting = 0
+            beat(place)
+            yield result
+
+    def limit_item(self, item: Item, beat: Callable[[int], None]) -> None:
+        """Limit the memory of the current item by the size of its files, as a scan does.
+
+        See `Pulse.files`.
+        """
+        if isinstance(beat, Pulse):
+            beat.files(self.opener.budget_bytes(self.files(item)))
 
     @abstractmethod
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
@@ -553,47 +397,12 @@ class Source(ABC):
                 # The names make no valid path, or one that is too long: no such file exists.
                 with suppress(FormatError, OSError):
                     path = place.file.fill(item.names)
-                    paths += [path] if self._inside(path) else []
+                    paths += [path] if self.opener.is_inside(path) else []
             else:
-                paths += self._matching_files(place.file, item.names)
-        return list(dict.fromkeys([*paths, *self._format_files(item)]))
-
-    def _format_files(self, item: Item) -> list[str]:
-        form = format_of(item.path)
-        folder = item.path.rpartition("/")[0]
-        sibling_paths = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
-        return [path for path in sibling_paths if self.file(path).is_file()]
-
-    def _matching_files(self, template: Template, names: Mapping[str, str]) -> list[str]:
-        """Return the files that may match where only some placeholders are known.
-
-        Names of groups inside a file supply the other placeholders.
-        """
-        pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
-        if pattern not in self._matching:
-            candidates = self.folders.matching(pattern, LINKED)
-            self._matching[pattern] = [
-                path for path in candidates if template.match(path) and self._inside(path)
-            ]
-        return self._matching[pattern]
-
-    def _inside(self, path: str) -> bool:
-        try:
-            self.folders.file(path).stat()
-        except OSError:
-            return False  # a link out of the folder: never list its names
-        return True
+                paths += self.opener.matching(place.file, item.names)
+        return list(dict.fromkeys([*paths, *self.opener.beside(item.path)]))
 
     # ------------------------------------------------------------------------------- for subclasses
-
-    @property
-    def folders(self) -> Roots:
-        """The dataset's folders; all files are opened through them."""
-        return self._opener.folders
-
-    def file(self, path: str) -> File:
-        """Return a file by its listing path; see `Opener.file`."""
-        return self._opener.file(path)
 
     @contextmanager
     def opened(
@@ -610,17 +419,12 @@ class Source(ABC):
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        file_format = self._opener.takes(item.path, item.nbytes) if whole else None
-        if file_format is not None:
-            with self._opener.parsed(file_format, item.path, item.nbytes, hint) as container:
-                self._note_unread(item, container)
-                yield container
-            return
-        path = self.file(item.path)
+        file_format = self.opener.takes(item.path, item.nbytes) if whole else None
         with (
-            unchanged(path, item.nbytes),
-            open_container(path, hint) if whole else _HELD.opened(path, hint) as container,
-        ):
+            self.opener.listed(item.path, item.nbytes, hint, whole=whole)
+            if file_format is None
+            else self.opener.parsed(file_format, item.path, item.nbytes, hint)
+        ) as container:
             self._note_unread(item, container)
             yield container
 
@@ -657,11 +461,7 @@ class Source(ABC):
             TooManySamplesError: see `limits.check_samples`.
         """
         if count > SAMPLES_FREE:
-            check_samples(count, sum(map(self.written, self.files(item))))
-
-    def written(self, path: str) -> int:
-        """Return the allocated bytes of a file or Zarr folder; 0 if it cannot be opened."""
-        return self.folders.written(path)
+            check_samples(count, sum(map(self.opener.folders.written, self.files(item))))
 
     def others(
         self,
@@ -724,7 +524,7 @@ class Source(ABC):
             extra: facts that all samples share.
         """
         fields_of, facts = self.way(item.split)
-        about = SampleLocation(item.path, item.path, "", item.names, item.nbytes)
+        about = item.location
         return Block(
             keys=keys,
             fields=fields_of.drop_unasked(fields),
@@ -734,88 +534,6 @@ class Source(ABC):
             facts=facts.columns(about, keys, fields)
             | {n: Column.of([v] * len(keys)) for n, v in (extra | self._of_file(item)).items()},
         )
-
-
-class _OpenLargeFile:
-    """Keeps a large file open between parts, so that a read of the next part continues there.
-
-    Notes:
-        A compressed stream or a single row group cannot be entered in the middle. Several tasks of
-        one process often read the parts of one file.
-    """
-
-    def __init__(self) -> None:
-        self._known: tuple[object, ...] = ()
-        self._container: Container | None = None
-
-    @contextmanager
-    def opened(self, path: File, hint: Hint | None) -> Iterator[Container]:
-        """Open a file, or continue with the open one.
-
-        Raises:
-            FormatError: it cannot be opened.
-        """
-        status = path.stat()
-        identity = path.name, status.st_dev, *stamp_of(status), hint
-        container = self._taken(identity) or open_container(path, hint)
-        try:
-            yield container
-        except BaseException:
-            container.close()
-            raise
-        self._close()
-        self._known, self._container = identity, container
-
-    def _taken(self, identity: tuple[object, ...]) -> Container | None:
-        """Take the open file, which has one user at a time; close it if it is another file."""
-        if identity != self._known:
-            self._close()
-        container, self._container = self._container, None
-        return container
-
-    def _close(self) -> None:
-        if self._container is not None:
-            self._container.close()
-        self._container = None
-
-
-_HELD = _OpenLargeFile()
-
-
-def file_templates(schema: Schema) -> list[Template]:
-    """Return the parsed patterns of ``samples.files``.
-
-    Raises:
-        SchemaError: a pattern is malformed.
-    """
-    return [parse(text, f"{schema.name}, samples.files") for text in schema.samples.files]
-
-
-@contextmanager
-def unchanged(path: File, nbytes: int = 0) -> Iterator[None]:
-    """Check that a file has the listed size and does not change while it is read.
-
-    Zarr folders are not checked.
-
-    Raises:
-        FormatError: it changed, vanished, or the operating system refused access.
-    """
-    try:
-        status_before = path.stat()
-        if nbytes and status_before.st_size != nbytes and not path.is_dir():
-            msg = f"changed after it was listed: {nbytes} bytes then, {status_before.st_size} now"
-            raise FormatError(msg)
-        check_holes(path)
-        yield
-        if _state(path.stat()) != _state(status_before) and not path.is_dir():
-            msg = "changed while it was read"
-            raise FormatError(msg)
-    except OSError as error:
-        raise FormatError((error.strerror or str(error)).lower()) from error
-
-
-def _state(status: stat_result) -> tuple[int, int]:
-    return status.st_size, status.st_mtime_ns
 
 
 def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterator[Block | Unread]:
@@ -842,62 +560,3 @@ def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterat
             waiting.append(part)
             nbytes += weight
     yield from stack(waiting, split)
-
-
-def size_in(folders: Roots, entry: Entry) -> int:
-    """Return the bytes that justify a memory budget: allocated bytes if the file is large."""
-    return (
-        entry.size if entry.size <= SMALL_BYTES else max(SMALL_BYTES, folders.written(entry.path))
-    )
-
-
-def size_of(root: Path, roots: Mapping[str, Path], path: str) -> int:
-    """Return `size_in` of the file at a path now, 0 without a readable file."""
-    entry = stat_entry(root, path, roots)
-    return 0 if entry is None else size_in(Roots(root, roots), entry)
-
-
-def limit_item(beat: Callable[[int], None], source: Source, item: Item) -> None:
-    """Limit the memory of the current item by the size of its files, as a scan does.
-
-    See `Pulse.files`.
-    """
-    if isinstance(beat, Pulse):
-        beat.files(_bytes(source, item))
-
-
-def read_limited(
-    beat: Callable[[int], None], source: Source, items: Sequence[Item]
-) -> Iterator[Block | Unread]:
-    """Yield the results of `Source.read_all` under a memory limit.
-
-    The limit follows the size of the files read but not yet yielded.
-    """
-    place = waiting = 0
-
-    def at(number: int) -> None:
-        nonlocal place, waiting
-        place = number
-        beat(number)
-        waiting += _bytes(source, items[number])
-        # A scan with user checks sets no limit either.
-        if isinstance(beat, Pulse) and not source.schema.checks:
-            beat.files(waiting)
-
-    for result in source.read_all(items, at):
-        waiting = 0
-        beat(place)
-        yield result
-
-
-def _bytes(source: Source, item: Item) -> int:
-    return sum(size_of(source.root, source.roots, path) for path in source.files(item))
-
-
-def limit_files(
-    beat: Callable[[int], None], paths: Iterable[str], root: str, roots: Mapping[str, str]
-) -> None:
-    """Limit the memory of the current item by the size of these files."""
-    if isinstance(beat, Pulse):
-        places = {name: Path(path) for name, path in roots.items()}
-        beat.files(sum(size_of(Path(root), places, path) for path in paths))

@@ -1,82 +1,53 @@
-"""Find files that are missing although documents name them or neighboring folders have them.
+"""Find files that are missing although indexes or documents name them or neighboring folders have them.
 
-No schema declares these files, so notes appear only where most of the named files exist.
+No schema declares the files of documents and folders, so notes on these appear only where most of
+the named files exist.
 """
 
 from __future__ import annotations
 
-import io
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
 from itertools import accumulate, chain, islice, product
-from operator import itemgetter
-from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import orjson
 
-from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.foreign import is_ancillary
-from datacheck.formats.mds_index import INDEX, named_shards
-from datacheck.formats.parsed import parse_json
-from datacheck.model.table import Note, Texts
-from datacheck.runtime.beneath import File
+from datacheck.model.table import Note
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import builtin
-from datacheck.schema.model import EpisodeSpec, Schema
+from datacheck.schema.model import Schema, file_templates
 from datacheck.schema.patterns import Template
-from datacheck.sources.base import Work, file_templates, limit_files
-from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
+from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing
-from datacheck.sources.planning import PLACE, companion_patterns, plan_work
+from datacheck.sources.named_files import (
+    FAR_MORE,
+    INDEXES,
+    LISTS,
+    LOST_VIDEOS,
+    MEDIA,
+    TABLES,
+    UNCOMPARED,
+    count_files,
+    is_index,
+)
+from datacheck.sources.planning import PLACE, companion_patterns
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Death, Limits, ordered_map
-from datacheck.workers.wire import answers, text
 
 _COMPANION_CODE = "DC105"
 _DOCUMENTS = (".json", ".jsonl")
-_TABLES = (".csv", ".tsv")
-_CELLS = re.compile(r"[,;\t\r\n]")
-_READ_BYTES = 1 << 20
-_LISTS = re.compile(
-    r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
-)
-_ID = re.compile(r"[\w./-]{1,200}")
 # Names in a list of a split, some of which are in the list of another split as well.
 _LEAST_LISTED = 10
 _OF_A_SPLIT = re.compile(r"(?<![a-z])(?:train|val|test|eval)", re.IGNORECASE)
 _ENDING = re.compile(r"\.[^./]*\Z")
-_MEDIA = (
-    ".jpg",
-    ".jpeg",
-    ".png",
-    ".bmp",
-    ".tif",
-    ".tiff",
-    ".webp",
-    ".exr",
-    ".npy",
-    ".npz",
-    ".ply",
-    ".pcd",
-    ".obj",
-    ".mp4",
-    ".h5",
-    ".hdf5",
-    ".pkl",
-)
-_NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, _MEDIA))})", re.IGNORECASE)
-# Documents of a dataset; bytes and names of a single one.
+# Documents of a dataset; bytes of a single one, and of all.
 _MOST_DOCUMENTS = 500
 _MOST_BYTES = 16 << 20
-_MOST_NAMES = 100_000
-# bytes of all documents, and names in them
 _MOST_IN_ALL = 64 << 20
-MOST_NAMED = 200_000
 _MOST_FILES = 200_000  # files that are compared with one another
 _TOLD = 1_000  # names that are reported per reason
 _LEAST_THERE = 2
@@ -109,10 +80,10 @@ def documents(
     lists = [
         path
         for path in entries.paths
-        if _LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES
+        if LISTS.search(path) and 0 < listing.by_path[path].size <= _MOST_BYTES
     ]
     readable, over_limit = _readable(lists, listing)
-    if any(path.lower().endswith(_MEDIA) for path in entries.paths):
+    if any(path.lower().endswith(MEDIA) for path in entries.paths):
         all_files = "*" in schema.fields or schema.name not in builtin()
         unclaimed_paths = set(unclaimed)
         sizes = zip(entries.paths, entries.sizes.tolist(), strict=True)
@@ -125,7 +96,7 @@ def documents(
             [path for path in candidates if path.lower().endswith(_DOCUMENTS)], listing
         )
         tables, tables_over = _readable(
-            [path for path in candidates if path.lower().endswith(_TABLES)], listing
+            [path for path in candidates if path.lower().endswith(TABLES)], listing
         )
         readable, over_limit = (
             readable + other_documents + ([] if tables_over else tables),
@@ -142,79 +113,6 @@ def _readable(paths: list[str], listing: Listing) -> tuple[list[str], list[str]]
     return ordered[:count], ordered[count:]
 
 
-def names_in(place: File) -> list[str]:
-    """Return the sorted file names in JSON, JSON lines or a table, or the lines of a list.
-
-    Args:
-        place: path of the document.
-
-    Returns:
-        [] for a damaged document, for one with too many names, and for a list of something other
-        than names.
-    """
-    try:
-        data = place.read_bytes()
-        if _LISTS.search(place.name):
-            line_names = [
-                line.strip().removeprefix("./")
-                for line in data.decode("utf-8").splitlines()
-                if line.strip()
-            ]
-            unique_names = sorted(set(line_names))
-            # Numbers and classes repeat many times.
-            is_distinct = len(line_names) < 2 * len(unique_names) <= 2 * _MOST_NAMES
-            return unique_names if is_distinct and all(map(_ID.fullmatch, unique_names)) else []
-        if place.name.lower().endswith(_TABLES):
-            return _in_cells(data)
-        lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
-        waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
-    except (FormatError, OSError, UnicodeDecodeError):
-        return []
-    names = set[str]()
-    while waiting and len(names) <= _MOST_NAMES:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            waiting += item.values()
-        elif isinstance(item, list):
-            waiting += item
-        elif isinstance(item, str) and (name := _file_name(item)):
-            names.add(name)
-    return sorted(names) if len(names) <= _MOST_NAMES else []
-
-
-def _in_cells(data: bytes) -> list[str]:
-    """Return the file names in the cells of a table; ignores quotes around a cell."""
-    cells = set[str]()
-    lowered = data.lower()
-    # Tables of numbers are skipped at once.
-    if any(ending.encode() in lowered for ending in _MEDIA):
-        file = io.StringIO(data.decode("utf-8"))
-        while lines := file.readlines(_READ_BYTES):
-            cell_texts = (
-                cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines)))
-            )
-            cells.update(cell for cell in cell_texts if cell.lower().endswith(_MEDIA))
-            if len(cells) > _MOST_NAMES:
-                return []
-    return sorted({name for cell in cells if (name := _file_name(cell))})
-
-
-def _file_name(text: str) -> str:
-    """Return a text as a file's path below a folder, "" if it is not one."""
-    if len(text) > 310 or not text.lower().endswith(_MEDIA) or not _NAME.fullmatch(text):
-        return ""
-    parts = PurePosixPath(text.replace("\\", "/")).parts
-    return "/".join(parts) if ".." not in parts and parts[:1] != ("/",) and _is_text(text) else ""
-
-
-def _is_text(item: str) -> bool:
-    try:
-        orjson.dumps(item)
-    except TypeError:
-        return False
-    return True
-
-
 def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Iterator[Note]:
     """Yield a note for each file that documents name but no folder has, if most named files exist.
 
@@ -222,7 +120,7 @@ def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Ite
         named: names of files by path of the document; for a list of a split, its lines.
         listing: all files.
     """
-    lists = {path: set(names) for path, names in named.items() if _LISTS.search(path)}
+    lists = {path: set(names) for path, names in named.items() if LISTS.search(path)}
     yield from _overlap_notes(lists, listing.entries.paths)
     folders: dict[str, list[str]] = defaultdict(list)
     for document in named:
@@ -291,7 +189,7 @@ def _overlap_notes(lists: Mapping[str, set[str]], paths: Sequence[str]) -> Itera
     """
     folders: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for path, names in sorted(lists.items()):
-        kind = _LISTS.search(path)
+        kind = LISTS.search(path)
         if kind and len(names) >= _LEAST_LISTED:
             folders[path.rpartition("/")[0]][kind["train"] is None].append(path)
     pairs = [
@@ -422,7 +320,6 @@ def _missing_siblings(
 
 Array = np.ndarray[Any, Any]
 
-_INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE = "DC105"
 _PACKED = "DC101"
 _GONE = (_CODE, "it is gone")
@@ -432,170 +329,15 @@ _MOST_MISSING = 100_000
 # budget for notes on missing files: each is a row, too
 _MISSING_BYTES = 32 << 20
 _A_NOTE = 200
-_INFO_BYTES = 16 << 20  # info.json files of all LeRobot datasets whose rate is read
-_RATE = "DC503"
-_MOST_RATES = 100  # distinct rates; each is evaluated separately
 _MOST_TOLD = 10_000  # files known only from documents or neighboring files
-_LOST_VIDEOS = "names videos that are not there"
-_UNCOMPARED = "names files that are not compared with those there"
-_FAR_MORE = "as the indexes together name far more than there are"
 _OF_GONE = "of the files that indexes name"
 # A child returns sentences only; these are their beginnings or ends.
 _KINDS = {
-    _LOST_VIDEOS: "videos",
-    _UNCOMPARED: "uncompared",
-    _FAR_MORE: "unsought",
+    LOST_VIDEOS: "videos",
+    UNCOMPARED: "uncompared",
+    FAR_MORE: "unsought",
     _OF_GONE: "unsought",
 }
-
-
-class StepRates(NamedTuple):
-    """The step rates (steps per second) of LeRobot datasets.
-
-    Args:
-        schema: with the rate that most files have, if it declares none itself.
-        others: by folder of each dataset with another rate, this rate; None where it states none.
-        notes: on datasets without a rate, if another one states one, and on datasets whose rate is
-            not evaluated.
-    """
-
-    schema: Schema
-    others: Mapping[str, float | None]
-    notes: list[Note]
-
-    def of_all(self, schema: Schema) -> Schema:
-        """Return the schema without a rate if datasets differ: a page shows samples of all."""
-        if not self.others or schema.episode is None:
-            return schema
-        return schema.model_copy(
-            update={"episode": schema.episode.model_copy(update={"fps": None})}
-        )
-
-    def of(self, files: Sequence[str]) -> Array | None:
-        """Return the rate per file, NaN if unknown; None if all files have the schema's rate."""
-        if not self.others:
-            return None
-        fps = self.schema.episode.fps if self.schema.episode is not None else None
-        texts = Texts.of(files)
-        rates = [self.others.get(folder_of(path)[0], fps) for path in texts.words]
-        return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[
-            texts.rows
-        ]
-
-
-def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> StepRates:
-    """Return the schema with the step rate of LeRobot datasets, if it declares none itself.
-
-    Args:
-        schema: the schema of the dataset.
-        listing: all files.
-        paths: files of samples; only their datasets are read, and only documents that are unchanged
-            since the listing. None: all files that the schema matches.
-
-    Notes:
-        If datasets state different rates, each file has the rate of its own dataset: an odd one
-        does not decide for the others.
-    """
-    if schema.samples.each != "episode" or (
-        schema.episode is not None and schema.episode.fps is not None
-    ):
-        return StepRates(schema, {}, [])
-    files, rates = _rates(schema, listing, paths)
-    counts = Counter[float]()
-    for folder, rate in rates.items():
-        if rate is not None:
-            counts[rate] += files[folder]
-    common_rates = [
-        rate
-        for rate, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_RATES]
-    ]
-    used_rates = {
-        folder: rate if rate in common_rates else None
-        for folder in files
-        for rate in [rates.get(folder)]
-    }
-    rare_folders = [
-        folder
-        for folder, rate in used_rates.items()
-        if rate is None and rates.get(folder) is not None
-    ]
-    lacking_folders = [
-        folder for folder, rate in used_rates.items() if rate is None and rates.get(folder) is None
-    ]
-    notes = (
-        [Note(_RATE, lacking_folders[0] + INFO, _why(lacking_folders, rates, listing))]
-        if lacking_folders and (common_rates or not rates)
-        else []
-    )
-    if rare_folders:  # otherwise, adding many datasets could keep another one from being evaluated
-        reason = (
-            f"tells a rate beside the {len(common_rates)} that most files "
-            f"have{_more(rare_folders, 'with another rate')}"
-        )
-        notes.append(Note(_CODE, rare_folders[0] + INFO, reason, about={"kind": "rates"}))
-    if not common_rates:
-        return StepRates(schema, {}, notes)
-    episode = schema.episode or EpisodeSpec()
-    schema = schema.model_copy(
-        update={"episode": episode.model_copy(update={"fps": common_rates[0]})}
-    )
-    return StepRates(
-        schema,
-        {folder: rate for folder, rate in used_rates.items() if rate != common_rates[0]},
-        notes,
-    )
-
-
-def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
-    """Return why the first dataset's rate is unknown, and how many others lack one."""
-    reason = "tells no rate"
-    if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
-        reason = "is not what was scanned"
-    elif lacking[0] not in rates:
-        reason = (
-            f"is not read: the info.json of all datasets have more than {_INFO_BYTES >> 20} MiB"
-        )
-    return reason + _more(lacking, "without one")
-
-
-def _more(folders: Sequence[str], what: str) -> str:
-    return f" ({len(folders) - 1:,} more {what})" if len(folders) > 1 else ""
-
-
-def _rates(
-    schema: Schema, listing: Listing, paths: Iterable[str] | None
-) -> tuple[dict[str, int], dict[str, float | None]]:
-    """Return the file count of each LeRobot dataset by folder, and the rates that were read.
-
-    Notes:
-        Reads the smallest documents first, so that a large one does not displace the others.
-    """
-    try:
-        file_paths = (
-            [item.path for item in plan_work(schema, listing).items] if paths is None else paths
-        )
-    except FormatError:
-        return {}, {}
-    files = dict(sorted(Counter(folder_of(path)[0] for path in file_paths).items()))
-    entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
-    sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
-    datasets = Roots(listing.root, listing.roots)
-    bytes_left = _INFO_BYTES
-    rates = dict[str, float | None]()
-    for folder, size in sorted(sizes.items(), key=itemgetter(1)):
-        bytes_left -= size
-        if entries[folder] is None:
-            rates[folder] = None
-        elif bytes_left >= 0 and (paths is None or listing.holds(folder + INFO)):
-            rates[folder] = _rate(datasets, folder)
-    return files, rates
-
-
-def _rate(datasets: Roots, folder: str) -> float | None:
-    try:
-        return read_rate(datasets.file(folder))
-    except (FormatError, OSError):  # reading the episodes reports it
-        return None
 
 
 def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
@@ -613,8 +355,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         An unreadable index is reported when the files next to it are read. Files that no pattern of
         the schema matches are not reported.
     """
-    name = _INDEXES.get(schema.samples.each or "")
-    indexes = {path for path in listing.entries.paths if _is_index(path, name)}
+    name = INDEXES.get(schema.samples.each or "")
+    indexes = {path for path in listing.entries.paths if is_index(path, name)}
     document_paths, over_limit = documents(schema, listing, work.unclaimed)
     paths = sorted(indexes) + [path for path in document_paths if path not in indexes]
     notes, read_paths, named_files = (
@@ -622,7 +364,7 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     )
     if over_limit:
         reason = f"one of {len(over_limit):,} lists and documents beyond those that are read"
-        notes.append(_note(over_limit[0], f"{_UNCOMPARED}: {reason}"))
+        notes.append(_note(over_limit[0], f"{UNCOMPARED}: {reason}"))
     noted_keys = {(note.code, note.key) for note in work.notes}
     notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in noted_keys)]
     # Another rule reports missing companions.
@@ -674,16 +416,21 @@ def _read_indexes(
     sandbox = sandbox_of(listing.root, listing.roots)
     bytes_left = _MISSING_BYTES
     for outcome in list(
-        ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=sandbox)
+        ordered_map(
+            "datacheck.sources.named_files:read_named_files",
+            [task],
+            limits=_LIMITS,
+            sandbox=sandbox,
+        )
     ):
         notes += [
             _death_note(death, name)
             for death in outcome.deaths
-            if _is_index(death.item["path"], name)
+            if is_index(death.item["path"], name)
         ]
         for payload in outcome.payloads:
             # Small indexes first, so that a large one does not use up the budget of the others.
-            for index_record in sorted(payload, key=_count):
+            for index_record in sorted(payload, key=count_files):
                 own_files.update(index_record["read"])
                 named_files |= (
                     {index_record["path"]: index_record["named"]} if index_record["named"] else {}
@@ -699,10 +446,6 @@ def _read_indexes(
         count = sum(note.missing for note in notes)
         notes.append(_note(paths[0], f"{_OF_GONE} and that are gone {count:,} are told"))
     return notes, own_files, named_files
-
-
-def _is_index(path: str, name: str | None) -> bool:
-    return name is not None and f"/{path}".endswith(f"/{name}")
 
 
 def _death_note(death: Death, name: str | None) -> Note:
@@ -750,161 +493,4 @@ def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None
         return None  # not a path below the data folder: never look elsewhere
     return next(
         (names for template in templates if (names := template.match(path)) is not None), None
-    )
-
-
-@answers(
-    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text], "named": [text]}],
-    raises=(MissingDependencyError,),
-)
-def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
-    """Return the files that each index of a task names.
-
-    Args:
-        task: index (its name, None without one), most (limit for the files of all indexes), root,
-            roots, items (each with its ``path``).
-        beat: called with an item's number before the item is read.
-
-    Returns:
-        path; read: listing paths of the index's own files; files: for each named file its possible
-        paths, and a phrase about its samples; faults: errors in the index, or what was not
-        compared; named: files that a document other than an index names anywhere, [] if all
-        documents together name too many.
-    """
-    folders = Roots(task["root"], task["roots"])
-    records = list[dict[str, Any]]()
-    shares = _Shares(task["most"])
-    for number, item in enumerate(task["items"]):
-        beat(number)
-        path: str = item["path"]
-        place = folders.file(path)
-        try:
-            limit_files(beat, _files_of(path, task["index"], place), task["root"], task["roots"])
-            if _is_index(path, task["index"]):
-                index_record = (
-                    _of_mds(path, place)
-                    if task["index"] == INDEX
-                    else _of_lerobot(path, place.parent.parent)
-                )
-                records.append({**index_record, "named": []})
-                shares.add(records[-1])
-            else:
-                records.append(
-                    {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
-                )
-        except FormatError:  # reading the files next to it reports the reason
-            continue
-    for record, count in shares.cut():
-        record["faults"].append(
-            f"names {count:,} files, of which {_count(record):,} are looked for, {_FAR_MORE}"
-        )
-    # The coordinator holds every name in memory.
-    if (count := sum(len(record["named"]) for record in records)) > MOST_NAMED:
-        reason = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
-        first_record = next(record for record in records if record["named"])
-        first_record["faults"].append(f"{_UNCOMPARED}: {reason}")
-        records = [record | {"named": []} for record in records]
-    return records
-
-
-def _count(index: Mapping[str, Any]) -> int:
-    return len(index["files"])
-
-
-class _Shares:
-    """Limits the files that all indexes may name together; indexes with few files come first.
-
-    Args:
-        most: limit for the files of all indexes.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-        # A heap of (files kept, index number), both negative.
-        self._longest: list[tuple[int, int]] = []
-        self._indexes: list[tuple[dict[str, Any], int]] = []
-
-    def add(self, index: dict[str, Any]) -> None:
-        """Add an index, and cut the indexes with most files to fit the limit."""
-        heappush(self._longest, (-_count(index), -len(self._indexes)))
-        self._indexes.append((index, _count(index)))
-        self._left -= _count(index)
-        while self._left < 0:
-            kept, number = heappop(self._longest)
-            less = min(-kept, -self._left)
-            del self._indexes[-number][0]["files"][-kept - less :]
-            heappush(self._longest, (kept + less, number))
-            self._left += less
-
-    def cut(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Yield each index that was cut, and the number of files that it names."""
-        return ((index, count) for index, count in self._indexes if _count(index) < count)
-
-
-def _files_of(path: str, index: str | None, place: File) -> list[str]:
-    """Return the paths of the files that reading an index or a document opens."""
-    if index != INFO or not _is_index(path, index):
-        return [path]
-    folder = path.removesuffix(INFO)
-    return [folder + name for name in meta_files(place.parent.parent)]
-
-
-def _of_mds(path: str, place: File) -> dict[str, Any]:
-    folder = path.removesuffix(INDEX)
-    shards = named_shards(place)
-    files = [
-        ([folder + name for name in names], f"{str(samples)[:20]} samples")
-        for names, samples in shards
-    ]
-    return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
-
-
-def _of_lerobot(path: str, base: File) -> dict[str, Any]:
-    folder = path.removesuffix(INFO)
-    faults = []
-    try:
-        read_rate(base)
-    except FormatError as error:
-        faults.append(str(error).removeprefix(f"{INFO}, "))
-    faults += _lost_videos(base)
-    files = [
-        ([folder + name], _episodes_phrase(numbers))
-        for name, numbers in read_meta(base).files.items()
-    ]
-    return {
-        "path": path,
-        "read": [folder + name for name in meta_files(base)],
-        "files": files,
-        "faults": faults,
-    }
-
-
-def _lost_videos(base: File) -> list[str]:
-    """Return a sentence about missing videos that a meta folder names, [] if there are none."""
-    try:
-        video_paths = read_videos(base)
-    # It has no video paths, or in another form: the expected videos are unknown.
-    except FormatError:
-        return []
-    safe_paths = [
-        path
-        for path in video_paths
-        if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
-    ]
-    missing_paths = [path for path in safe_paths if not (base / path).is_file()]
-    return (
-        [
-            f"{_LOST_VIDEOS}: {len(missing_paths):,} of {len(safe_paths):,}, such as {missing_paths[0]}"
-        ]
-        if missing_paths
-        else []
-    )
-
-
-def _episodes_phrase(numbers: Sequence[int]) -> str:
-    phrase = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
-    return (
-        phrase
-        if len(numbers) < 3
-        else f"{len(numbers)} episodes, {phrase.removeprefix('episode ')}"
     )

@@ -1,193 +1,34 @@
-"""Read episodes of LeRobot datasets (v2, v3): rows of a Parquet file by ``episode_index``.
+"""The meta folder of LeRobot datasets (v2, v3): episodes and their files, tasks, videos, step rate.
 
-The meta folder supplies attributes of an episode (``at: "@task"``): `length`; `tasks`, the texts of
-its steps in order of first occurrence; `task`, the text if all steps have the same one.
+`kinds.EpisodeSource` reads the episodes themselves.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.formats.jsonfile import parse_small
+from datacheck.formats.jsonl import parse_small
 from datacheck.formats.limits import check_bytes, check_samples
-from datacheck.model.sample import Block, Column, Container
+from datacheck.model.table import Note, Texts
 from datacheck.runtime.beneath import File
-from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import Item, Part, Unread
-from datacheck.sources.fields import Shelf
-from datacheck.sources.groups import RaggedSource
-from datacheck.sources.lines import numbered
-from datacheck.sources.row_slices import Array, RowSlices, Span
-from datacheck.sources.values import read_value
-
-_LENGTH = "length"
-
-
-class EpisodeSource(RaggedSource):
-    """Samples that are episodes of a LeRobot dataset; keys contain the dataset's episode number."""
-
-    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
-        """Yield the file's episodes, then the listed episodes that the file lacks.
-
-        Raises:
-            FormatError: the file or the meta folder is unreadable, or they contradict each other.
-        """
-        read_numbers: set[int] = set()
-        for part in super().parts(item, shelf):
-            if isinstance(part, Block):
-                read_numbers.update(int(key[-12:]) for key in part.keys)
-            yield part
-        folder, inner = folder_of(item.path)
-        listed = self._meta(folder).files.get(inner, ()) if item.keys is None else ()
-        for number in sorted(set(listed) - read_numbers):
-            yield Unread(
-                numbered(item.path, number),
-                "DC105",
-                f"{folder}meta names it, but the file does not hold it",
-            )
-
-    def files(self, item: Item) -> list[str]:
-        """Return the file, and the files of the meta folder that describe it."""
-        folder, _ = folder_of(item.path)
-        cache: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
-        if folder not in cache:
-            cache[folder] = [folder + name for name in meta_files(self.file(folder))]
-        return [*super().files(item), *cache[folder]]
-
-    def spans(
-        self, item: Item, container: Container, strips: RowSlices
-    ) -> tuple[Array, list[Span]]:
-        """Return the numbers and rows of the episodes.
-
-        Raises:
-            FormatError: the file has no valid episode column, or contradicts the meta folder.
-        """
-        meta = self._meta(folder_of(item.path)[0])
-        _check_columns(container, meta)
-        index = read_value(container, EPISODE, FieldSpec(dtype="int64"), EPISODE)
-        if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
-            msg = f"{EPISODE}: found no column of whole numbers"
-            raise FormatError(msg)
-        strips.keep(len(index), f"{EPISODE} has {len(index)}")
-        starts = np.flatnonzero(np.diff(index, prepend=index[:1] - 1))
-        self.check_count(item, len(starts))
-        numbers = index[starts].astype(np.int64)
-        if len(numbers) and (int(numbers[0]) < 0 or bool((np.diff(numbers) <= 0).any())):
-            msg = (
-                f"{EPISODE}: its numbers fall, or begin below 0; the rows of an episode lie "
-                f"together, in order"
-            )
-            raise FormatError(msg)
-        unknown_number = next((n for n in numbers.tolist() if n not in meta.lengths), None)
-        if unknown_number is not None:
-            msg = f"holds episode {unknown_number}, which meta/episodes does not name"
-            raise FormatError(msg)
-        self._check_place(item, meta, numbers.tolist())
-        spans = list(zip(starts.tolist(), [*starts.tolist()[1:], len(index)], strict=True))
-        fields, _ = self.way(item.split)
-        if fields.noted:
-            names = _tasks_of(container, meta, spans)
-            for number, span, tasks in zip(numbers.tolist(), spans, names, strict=True):
-                task = tasks[0] if tasks is not None and len(tasks) == 1 else None
-                attributes = {_LENGTH: meta.lengths[number], "tasks": tasks, "task": task}
-                fields.add_noted(strips.noted.setdefault(span, {}), attributes)
-        return numbers, spans
-
-    def _check_place(self, item: Item, meta: Meta, numbers: Sequence[int]) -> None:
-        """Refuse a file with an episode of another file: LeRobot reads all files as one sequence.
-
-        Raises:
-            FormatError: the meta folder assigns the episode to another existing file.
-        """
-        folder, inner = folder_of(item.path)
-        foreign_numbers = set(numbers).difference(meta.files.get(inner, ()))
-        for other_path, listed in meta.files.items() if foreign_numbers else ():
-            shared_numbers = foreign_numbers.intersection(listed)
-            if shared_numbers and self.file(folder + other_path).is_file():
-                msg = f"holds episode {min(shared_numbers)}, which meta/episodes names in {other_path}"
-                raise FormatError(msg)
-
-    def _block(
-        self,
-        item: Item,
-        strips: RowSlices,
-        numbers: Sequence[int],
-        spans: list[Span],
-        extra: dict[str, str],
-    ) -> Block:
-        block = super()._block(item, strips, numbers, spans, extra)
-        if _LENGTH not in self.schema.attrs:
-            return block
-        lengths = self._meta(folder_of(item.path)[0]).lengths
-        length_column = Column(np.array([lengths[n] for n in numbers], dtype=np.int64))
-        return replace(block, facts=block.facts | {f"attrs/{_LENGTH}": length_column})
-
-    def _meta(self, folder: str) -> Meta:
-        # Kept for one task only: a meta folder may change.
-        cache: dict[str, Meta] = self.__dict__.setdefault("_known", {})
-        if folder not in cache:
-            cache[folder] = read_meta(self.file(folder))
-        return cache[folder]
-
-
-def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[list[str] | None]:
-    """Return each episode's task texts in order of first occurrence, None where unknown.
-
-    Raises:
-        FormatError: a number has no task.
-    """
-    index = (
-        None if meta.tasks is None else read_value(container, TASK, FieldSpec(dtype="int64"), TASK)
-    )
-    if meta.tasks is None or index is None:
-        return [None] * len(spans)
-    if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu":
-        msg = f"{TASK}: found no column of whole numbers"
-        raise FormatError(msg)
-    episode_tasks = list[list[str] | None]()
-    for start, stop in spans:
-        numbers = list(dict.fromkeys(index[start:stop].tolist()))
-        unknown_number = next((n for n in numbers if n not in meta.tasks), None)
-        if unknown_number is not None:
-            msg = f"{TASK}: found {unknown_number}, which meta/tasks does not name"
-            raise FormatError(msg)
-        episode_tasks.append([meta.tasks[n] for n in numbers])
-    return episode_tasks
-
-
-def _check_columns(container: Container, meta: Meta) -> None:
-    names = set(container.names())
-    for name, (dtype, shape) in sorted(meta.features.items()):
-        if name not in names:
-            msg = f"{name}: {INFO} names it, but the file has no such column"
-            raise FormatError(msg)
-        stored_shape, stored_dtype = container.peek(name)
-        step = stored_shape[1:]
-        if (
-            stored_dtype == "json"
-            or np.dtype(stored_dtype).name != dtype
-            or (step != shape and (step, shape) != ((), (1,)))
-        ):
-            description = (
-                "lists of different lengths"
-                if stored_dtype == "json"
-                else f"{list(step)} {np.dtype(stored_dtype).name}"
-            )
-            msg = f"{name}: {description}, but {INFO} declares {list(shape)} {dtype}"
-            raise FormatError(msg)
-
+from datacheck.schema.model import EpisodeSpec, Schema
+from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Roots
+from datacheck.sources.row_slices import Array
 
 INFO = "meta/info.json"
 EPISODE = "episode_index"
 TASK = "task_index"
+LENGTH = "length"
 _LINES = "meta/episodes.jsonl"
 _TABLES = "meta/episodes"
 _TASK_LINES = "meta/tasks.jsonl"
@@ -284,7 +125,7 @@ def read_meta(base: File) -> Meta:
             f"found neither {_LINES} nor files below {_TABLES}, so no length of an episode is known"
         )
         raise FormatError(msg)
-    lengths = {row[EPISODE]: row[_LENGTH] for row in rows}
+    lengths = {row[EPISODE]: row[LENGTH] for row in rows}
     if len(lengths) < len(rows):
         msg = f"{_TABLES}: an episode stands there twice"
         raise FormatError(msg)
@@ -401,7 +242,7 @@ def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tup
 
 def _of_lines(path: File) -> list[dict[str, int]]:
     return [
-        {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, _LENGTH)}
+        {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, LENGTH)}
         for row in _lines(path, _LINES)
     ]
 
@@ -416,7 +257,7 @@ def _lines(path: File, where: str) -> list[Mapping[str, Any]]:
 
 
 def _of_table(
-    path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)
+    path: File, names: Sequence[str] = (EPISODE, LENGTH, *_WHERE)
 ) -> list[dict[str, int]]:
     where = f"{_TABLES}/{path.parent.name}/{path.name}"
     values = _values(path, where, names)
@@ -442,12 +283,12 @@ def _check_rows(tables: Sequence[File], episodes: Sequence[Mapping[str, int]]) -
     )
     begin = 0
     for episode, rows in zip(episodes, row_ranges, strict=bool(row_ranges)):
-        end = begin + episode[_LENGTH]
+        end = begin + episode[LENGTH]
         if (rows[_ROWS[0]], rows[_ROWS[1]]) != (begin, end):
             msg = (
                 f"{_TABLES}: episode {episode[EPISODE]} has the rows {rows[_ROWS[0]]:,} to "
                 f"{rows[_ROWS[1]]:,} "
-                f"({_ROWS[0]}, {_ROWS[1]}); by its {episode[_LENGTH]:,} steps they are {begin:,} "
+                f"({_ROWS[0]}, {_ROWS[1]}); by its {episode[LENGTH]:,} steps they are {begin:,} "
                 f"to {end:,}"
             )
             raise FormatError(msg)
@@ -573,3 +414,163 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
         return text
 
     return _PLACE.sub(shown, template)
+
+
+# --------------------------------------------------------------------------------------- step rates
+
+_ALL_INFO_BYTES = 16 << 20  # info.json files of all LeRobot datasets whose rate is read
+_RATE = "DC503"
+_RARE_RATE = "DC105"
+_MOST_RATES = 100  # distinct rates; each is evaluated separately
+
+
+class StepRates(NamedTuple):
+    """The step rates (steps per second) of LeRobot datasets.
+
+    Args:
+        schema: with the rate that most files have, if it declares none itself.
+        others: by folder of each dataset with another rate, this rate; None where it states none.
+        notes: on datasets without a rate, if another one states one, and on datasets whose rate is
+            not evaluated.
+    """
+
+    schema: Schema
+    others: Mapping[str, float | None]
+    notes: list[Note]
+
+    def of_all(self, schema: Schema) -> Schema:
+        """Return the schema without a rate if datasets differ: a page shows samples of all."""
+        if not self.others or schema.episode is None:
+            return schema
+        return schema.model_copy(
+            update={"episode": schema.episode.model_copy(update={"fps": None})}
+        )
+
+    def of(self, files: Sequence[str]) -> Array | None:
+        """Return the rate per file, NaN if unknown; None if all files have the schema's rate."""
+        if not self.others:
+            return None
+        fps = self.schema.episode.fps if self.schema.episode is not None else None
+        texts = Texts.of(files)
+        rates = [self.others.get(folder_of(path)[0], fps) for path in texts.words]
+        return np.array([np.nan if rate is None else rate for rate in rates], np.float64)[
+            texts.rows
+        ]
+
+
+def with_rate(schema: Schema, listing: Listing, paths: Iterable[str] | None = None) -> StepRates:
+    """Return the schema with the step rate of LeRobot datasets, if it declares none itself.
+
+    Args:
+        schema: the schema of the dataset.
+        listing: all files.
+        paths: files of samples; only their datasets are read, and only documents that are unchanged
+            since the listing. None: all files that the schema matches.
+
+    Notes:
+        If datasets state different rates, each file has the rate of its own dataset: an odd one
+        does not decide for the others.
+    """
+    if schema.samples.each != "episode" or (
+        schema.episode is not None and schema.episode.fps is not None
+    ):
+        return StepRates(schema, {}, [])
+    files, rates = _rates(schema, listing, paths)
+    counts = Counter[float]()
+    for folder, rate in rates.items():
+        if rate is not None:
+            counts[rate] += files[folder]
+    common_rates = [
+        rate
+        for rate, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_RATES]
+    ]
+    used_rates = {
+        folder: rate if rate in common_rates else None
+        for folder in files
+        for rate in [rates.get(folder)]
+    }
+    rare_folders = [
+        folder
+        for folder, rate in used_rates.items()
+        if rate is None and rates.get(folder) is not None
+    ]
+    lacking_folders = [
+        folder for folder, rate in used_rates.items() if rate is None and rates.get(folder) is None
+    ]
+    notes = (
+        [Note(_RATE, lacking_folders[0] + INFO, _why(lacking_folders, rates, listing))]
+        if lacking_folders and (common_rates or not rates)
+        else []
+    )
+    if rare_folders:  # otherwise, adding many datasets could keep another one from being evaluated
+        reason = (
+            f"tells a rate beside the {len(common_rates)} that most files "
+            f"have{_more(rare_folders, 'with another rate')}"
+        )
+        notes.append(Note(_RARE_RATE, rare_folders[0] + INFO, reason, about={"kind": "rates"}))
+    if not common_rates:
+        return StepRates(schema, {}, notes)
+    episode = schema.episode or EpisodeSpec()
+    schema = schema.model_copy(
+        update={"episode": episode.model_copy(update={"fps": common_rates[0]})}
+    )
+    return StepRates(
+        schema,
+        {folder: rate for folder, rate in used_rates.items() if rate != common_rates[0]},
+        notes,
+    )
+
+
+def _why(lacking: Sequence[str], rates: Mapping[str, float | None], listing: Listing) -> str:
+    """Return why the first dataset's rate is unknown, and how many others lack one."""
+    reason = "tells no rate"
+    if lacking[0] not in rates and not listing.holds(lacking[0] + INFO):
+        reason = "is not what was scanned"
+    elif lacking[0] not in rates:
+        reason = (
+            f"is not read: the info.json of all datasets have more than {_ALL_INFO_BYTES >> 20} MiB"
+        )
+    return reason + _more(lacking, "without one")
+
+
+def _more(folders: Sequence[str], what: str) -> str:
+    return f" ({len(folders) - 1:,} more {what})" if len(folders) > 1 else ""
+
+
+def _rates(
+    schema: Schema, listing: Listing, paths: Iterable[str] | None
+) -> tuple[dict[str, int], dict[str, float | None]]:
+    """Return the file count of each LeRobot dataset by folder, and the rates that were read.
+
+    Notes:
+        Reads the smallest documents first, so that a large one does not displace the others.
+    """
+    # A child reads episodes and plans nothing.
+    from datacheck.sources.planning import plan_work  # noqa: PLC0415
+
+    try:
+        file_paths = (
+            [item.path for item in plan_work(schema, listing).items] if paths is None else paths
+        )
+    except FormatError:
+        return {}, {}
+    files = dict(sorted(Counter(folder_of(path)[0] for path in file_paths).items()))
+    entries = {folder: listing.by_path.get(folder + INFO) for folder in files}
+    sizes = {folder: 0 if entry is None else entry.size for folder, entry in entries.items()}
+    datasets = Roots(listing.root, listing.roots)
+    bytes_left = _ALL_INFO_BYTES
+    rates = dict[str, float | None]()
+    for folder, size in sorted(sizes.items(), key=itemgetter(1)):
+        bytes_left -= size
+        if entries[folder] is None:
+            rates[folder] = None
+        elif bytes_left >= 0 and (paths is None or listing.holds(folder + INFO)):
+            rates[folder] = _rate(datasets, folder)
+    return files, rates
+
+
+def _rate(datasets: Roots, folder: str) -> float | None:
+    try:
+        return read_rate(datasets.file(folder))
+    except (FormatError, OSError):  # reading the episodes reports it
+        return None

@@ -14,16 +14,7 @@ from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, signature
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import (
-    BLOCK_SAMPLES,
-    Array,
-    Item,
-    Part,
-    SampleLocation,
-    Source,
-    Unread,
-    unchanged,
-)
+from datacheck.sources.base import BLOCK_SAMPLES, Array, Item, Part, Source, Unread
 from datacheck.sources.fast_jsonl import BulkParser
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.values import cast_all, check_written, is_rows
@@ -151,8 +142,7 @@ class LineSource(Source):
             FormatError: the file is unreadable or holds no line, or is compressed and holds too
                 many lines.
         """
-        path = self.file(item.path)
-        with unchanged(path, item.nbytes):
+        with self.opener.unchanged(item.path, item.nbytes) as path:
             if item.part is None:  # a file in parts is too large for a pointer or a page
                 check_lines(path)
             lines = _LineBlocks(self, item, shelf)
@@ -239,7 +229,7 @@ class LineSource(Source):
         if item.keys is not None or item.nbytes < _CUT_BYTES or not jsonl.splittable(item.path):
             return None
         marks = self.marks[item.path] = list[tuple[int, int]]()
-        return jsonl.parts(self.file(item.path), marks)
+        return jsonl.parts(self.opener.file(item.path), marks)
 
 
 def _batches(
@@ -309,7 +299,7 @@ class _LineBlocks:
         self._bulk = BulkParser(self._fields)
         self._companions: Values = {}
         self._absent = source.with_companions(self._companions, item, item.names, shelf)
-        self._group = facts.group(SampleLocation(item.path, item.path, "", item.names, item.nbytes))
+        self._group = facts.group(item.location)
 
     def unread(self, number: int, error: FormatError) -> Unread:
         """Return the `Unread` of a bad line."""
@@ -393,7 +383,7 @@ class _LineBlocks:
         if (
             numbers[0] == 0
             and not path.lower().endswith(conllu.SUFFIX)
-            and jsonl.marked(self._source.file(path))
+            and jsonl.marked(self._source.opener.file(path))
         ):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

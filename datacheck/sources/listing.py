@@ -10,7 +10,7 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
@@ -1003,6 +1003,33 @@ def stat_entry(
     except OSError:
         return None
     return _entry(path, status, seen_ns) if stat.S_ISREG(status.st_mode) else None
+
+
+def size_of(root: Path, roots: Mapping[str, Path], path: str) -> int:
+    """Return `Roots.budget_bytes` of the file at a path now, 0 without a readable file."""
+    entry = stat_entry(root, path, roots)
+    return 0 if entry is None else Roots(root, roots).budget_bytes(entry)
+
+
+def limit_files(
+    beat: Callable[[int], None], *places: tuple[Mapping[str, Any], Iterable[str]]
+) -> None:
+    """Limit the memory of a child's current item by the size of the files that it reads.
+
+    Args:
+        beat: the child's heartbeat; any other function limits nothing.
+        places: the folders of a dataset, as a task names them (root, roots), and listing paths.
+    """
+    # Only children limit their memory.
+    from datacheck.workers.child import Pulse  # noqa: PLC0415
+
+    if not isinstance(beat, Pulse):
+        return
+    nbytes = 0
+    for folders, paths in places:
+        roots = {name: Path(folder) for name, folder in folders.get("roots", {}).items()}
+        nbytes += sum(size_of(Path(folders["root"]), roots, path) for path in paths)
+    beat.files(nbytes)
 
 
 def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:

@@ -17,15 +17,13 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import check_pointer, open_container
-from datacheck.formats.jsonfile import named_values, parse_small
+from datacheck.formats.jsonl import named_values, parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.model.table import Note
-from datacheck.runtime.beneath import File
 from datacheck.runtime.documents import count_values
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import RECORDS, Schema, StatsSpec
-from datacheck.sources.base import limit_files
-from datacheck.sources.listing import stat_entry
+from datacheck.sources.listing import limit_files, stat_entry
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map
 from datacheck.workers.wire import answers, check
@@ -74,8 +72,8 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
     return {}
 
 
-def _values(file: File) -> dict[str, Any]:
-    with open_container(file) as container:
+def _values(folders: Roots, path: str) -> dict[str, Any]:
+    with open_container(folders.file(path)) as container:
         values = named_values(container)
     if count_values(values, _VALUES) > _VALUES:
         msg = f"has more than {_VALUES:,} values, the limit of a document about a dataset"
@@ -95,13 +93,10 @@ def _is_read(answer: Any) -> bool:
 def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return the values of one document, or its fault (see `parallel.run_task`)."""
     beat(0)
-    limit_files(beat, task["items"], task["root"], task["roots"])
+    limit_files(beat, (task, task["items"]))
     try:
-        return {
-            "values": list(
-                _values(Roots(task["root"], task["roots"]).file(task["items"][0])).items()
-            )
-        }
+        values = _values(Roots(task["root"], task["roots"]), task["items"][0])
+        return {"values": list(values.items())}
     except FormatError as error:
         return {"fault": str(error), "code": error.code}
 
@@ -142,7 +137,7 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntr
         UnicodeDecodeError: the text is not UTF-8.
     """
     if not path.lower().endswith(RECORDS):
-        return [ListEntry(line) for line in _lines(Roots(root, roots).file(path))]
+        return [ListEntry(line) for line in _lines(Roots(root, roots), path)]
     document = read_document(root, roots, path, _RECORD_BYTES)
     records = document.get("records")
     if isinstance(records, list) and len(document) == 1:
@@ -154,8 +149,9 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[ListEntr
     ]
 
 
-def _lines(file: File) -> Iterator[str]:
+def _lines(folders: Roots, path: str) -> Iterator[str]:
     """Yield the non-blank lines of a text."""
+    file = folders.file(path)
     try:
         lines = io.TextIOWrapper(file.open(), encoding="utf-8-sig")
     except OSError as error:

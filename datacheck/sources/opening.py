@@ -1,12 +1,12 @@
-"""Open files by listing path; files that a parser takes whole are read once.
+"""Open files by listing path, and check that they do not change while they are read.
 
-The parser and the digest share these bytes.
+Files that a parser takes whole are read once: the parser and the digest share these bytes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,11 @@ from datacheck.formats.base import (
 )
 from datacheck.model.sample import Container
 from datacheck.runtime.aligned import empty
-from datacheck.runtime.beneath import HOLE_BYTES, File, check_holes
+from datacheck.runtime.beneath import HOLE_BYTES, File, check_holes, stamp_of
 from datacheck.runtime.hashing import Digester, digest_bytes
-from datacheck.sources.roots import Roots, locate
+from datacheck.schema.patterns import Template
+from datacheck.sources.listing import LINKED, size_of
+from datacheck.sources.roots import HOLE, Roots, locate
 from datacheck.sources.values import ColumnMajorTable
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +38,7 @@ WHOLE_BYTES = 64 << 20  # larger files are read in pieces or mapped
 _PLANAR_BYTES = 1 << 20  # tables from this size are transposed while reading
 _PIECE_BYTES = 1 << 19  # piece of a table that is read and transposed within a core's cache
 _MOST_COLUMNS = 64
+_WRITTEN = "changed while it was read"
 
 
 class Opener:
@@ -62,6 +65,7 @@ class Opener:
         self._room: Array | None = None
         self._filled = 0
         self.digests: dict[str, str] = {}
+        self._matching: dict[str, list[str]] = {}  # matching files by pattern
 
     def exists(self, path: str) -> bool:
         """Return whether something has this listing path, even if it may not be opened."""
@@ -146,6 +150,50 @@ class Opener:
             return self._parsed(file_format, path, nbytes, hint)
         return open_container(self.file(path), hint)
 
+    @contextmanager
+    def listed(
+        self, path: str, nbytes: int, hint: Hint | None, *, whole: bool
+    ) -> Iterator[Container]:
+        """Open a file that no parser takes whole; check that it does not change meanwhile.
+
+        Args:
+            path, nbytes: its listing path and size.
+            hint: what the schema expects.
+            whole: False keeps the file open for the next part.
+
+        Raises:
+            FormatError: it cannot be opened, or it changed.
+        """
+        with (
+            self.unchanged(path, nbytes) as file,
+            open_container(file, hint) if whole else _HELD.opened(file, hint) as container,
+        ):
+            yield container
+
+    @contextmanager
+    def unchanged(self, path: str, nbytes: int = 0) -> Iterator[File]:
+        """Check that a file has the listed size and does not change while it is read.
+
+        Zarr folders are not checked.
+
+        Raises:
+            FormatError: it changed, vanished, or the operating system refused access.
+        """
+        file = self.file(path)
+        try:
+            status_before = file.stat()
+            if nbytes and status_before.st_size != nbytes and not file.is_dir():
+                msg = (
+                    f"changed after it was listed: {nbytes} bytes then, {status_before.st_size} now"
+                )
+                raise FormatError(msg)
+            check_holes(file)
+            yield file
+            if _state(file.stat()) != _state(status_before) and not file.is_dir():
+                raise FormatError(_WRITTEN)
+        except OSError as error:
+            raise FormatError((error.strerror or str(error)).lower()) from error
+
     def file(self, path: str) -> File:
         """Return a file by its listing path, for a format that reads parts of it.
 
@@ -156,6 +204,84 @@ class Opener:
             return self.folders.file(path)
         except OSError as error:
             raise FormatError((error.strerror or str(error)).lower()) from error
+
+    def beside(self, path: str) -> list[str]:
+        """Return the existing files next to a file that its format reads too."""
+        form = format_of(path)
+        folder = path.rpartition("/")[0]
+        sibling_paths = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
+        return [path for path in sibling_paths if self.file(path).is_file()]
+
+    def matching(self, template: Template, names: Mapping[str, str]) -> list[str]:
+        """Return the files that may match a pattern where only some placeholders are known.
+
+        Names of groups inside a file supply the other placeholders.
+        """
+        pattern = template.substitute({name: names.get(name, HOLE) for name in template.names})
+        if pattern not in self._matching:
+            candidates = self.folders.matching(pattern, LINKED)
+            self._matching[pattern] = [
+                path for path in candidates if template.match(path) and self.is_inside(path)
+            ]
+        return self._matching[pattern]
+
+    def is_inside(self, path: str) -> bool:
+        """Return whether a file exists and no link leads out of its folder."""
+        try:
+            self.folders.file(path).stat()
+        except OSError:
+            return False  # a link out of the folder: never list its names
+        return True
+
+    def budget_bytes(self, paths: Iterable[str]) -> int:
+        """Return the bytes of files that justify a memory budget; see `Roots.budget_bytes`."""
+        return sum(size_of(self._root, self._roots, path) for path in paths)
+
+
+class _OpenLargeFile:
+    """Keeps a large file open between parts, so that a read of the next part continues there.
+
+    Notes:
+        A compressed stream or a single row group cannot be entered in the middle. Several tasks of
+        one process often read the parts of one file.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, ...] = ()
+        self._container: Container | None = None
+
+    @contextmanager
+    def opened(self, path: File, hint: Hint | None) -> Iterator[Container]:
+        """Open a file, or continue with the open one.
+
+        Raises:
+            FormatError: it cannot be opened.
+        """
+        status = path.stat()
+        identity = path.name, status.st_dev, *stamp_of(status), hint
+        container = self._taken(identity) or open_container(path, hint)
+        try:
+            yield container
+        except BaseException:
+            container.close()
+            raise
+        self._close()
+        self._known, self._container = identity, container
+
+    def _taken(self, identity: tuple[object, ...]) -> Container | None:
+        """Take the open file, which has one user at a time; close it if it is another file."""
+        if identity != self._known:
+            self._close()
+        container, self._container = self._container, None
+        return container
+
+    def _close(self) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+
+_HELD = _OpenLargeFile()
 
 
 @contextmanager
@@ -178,7 +304,8 @@ def _open_unchanged(folders: Roots, path: str, nbytes: int) -> Iterator[int]:
         raise FormatError(_WRITTEN)
 
 
-_WRITTEN = "changed while it was read"
+def _state(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def _read(folders: Roots, path: str, nbytes: int) -> bytes:

@@ -20,9 +20,9 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.formats.foreign import is_ancillary, unsupported_format
 from datacheck.model.table import NOT_LISTED, Note
 from datacheck.runtime.hashing import shortened
-from datacheck.schema.model import Schema, TokenizerSpec
+from datacheck.schema.model import Schema, TokenizerSpec, file_templates
 from datacheck.schema.patterns import Template, parse
-from datacheck.sources.base import Item, Work, file_templates
+from datacheck.sources.base import Item, Work
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import DEPTH, Listing
 from datacheck.sources.loader_tables import ListEntry, read_list

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 
 from datacheck import tokenization
-from datacheck.runtime.beneath import ConfinedFolder, File, Stamp, allocated_bytes
+from datacheck.runtime.beneath import SMALL_BYTES, ConfinedFolder, File, Stamp, allocated_bytes
 from datacheck.runtime.sandbox import Sandbox, wanted
 
 if TYPE_CHECKING:
@@ -250,6 +250,12 @@ class Roots:
             return 0
         finally:
             os.close(descriptor)
+
+    def budget_bytes(self, entry: Entry) -> int:
+        """Return the bytes that justify a memory budget: allocated bytes if the file is large."""
+        if entry.size <= SMALL_BYTES:
+            return entry.size
+        return max(SMALL_BYTES, self.written(entry.path))
 
     def matching(self, pattern: str, most: int) -> list[str]:
         """Return the listing paths that match a pattern, sorted; hidden names do not match.

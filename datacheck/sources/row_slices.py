@@ -15,12 +15,12 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of
 from datacheck.model.row_keys import NumberedKeys
-from datacheck.model.sample import Block, Column, Container, Peeked
+from datacheck.model.sample import Block, Column, Container, Peeked, value_bytes
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
 from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
-from datacheck.sources.values import read_value, value_bytes
+from datacheck.sources.values import read_value
 
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
@@ -378,7 +378,7 @@ class RowSliceSource(Source):
         if file_format is None or not file_format.points or not self._in_pieces(item):
             return None
         fields, _ = self.way(item.split)
-        with self.opened(item, fields.hint, whole=False) as container, Shelf(self._opener) as shelf:
+        with self.opened(item, fields.hint, whole=False) as container, Shelf(self.opener) as shelf:
             companions: Values = {}
             self.with_companions(companions, item, item.names, shelf)
             strips = RowSlices(container, fields, companions, piecewise=True, even=item.even)
@@ -391,7 +391,7 @@ class RowSliceSource(Source):
 
     def _in_pieces(self, item: Item) -> bool:
         """Return whether to read only requested rows; files read at once are also digested."""
-        return item.nbytes >= LEAST_BYTES and self._opener.takes(item.path, item.nbytes) is None
+        return item.nbytes >= LEAST_BYTES and self.opener.takes(item.path, item.nbytes) is None
 
     def _part(self, item: Item, strips: RowSlices, total: int) -> tuple[int, int]:
         """Return the samples [start, stop) of a part; the first part defines `cuts`."""

@@ -267,17 +267,6 @@ def check_written(values: Mapping[str, Any]) -> None:
             raise FormatError(msg, "DC701") from error
 
 
-def value_bytes(value: Any) -> int:
-    """Return the approximate size of a plain value in bytes."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, Peeked):
-        return 0
-    return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8
-
-
 def nested_value(record: Mapping[str, Any], at: str) -> Any:
     """Return the value in a JSON object at a name or a path ("pose/left"); None if absent."""
     if at in record:

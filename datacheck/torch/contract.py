@@ -14,18 +14,15 @@ from torch import distributed
 from datacheck.errors import BatchError, UsageError
 from datacheck.model.finding import Finding, Level, Severity
 from datacheck.model.named_values import RefusedError
-from datacheck.model.sample import Origin, Piece, stack
-from datacheck.model.table import CHECKED, Table, concatenate
 from datacheck.rules import rules_for
 from datacheck.rules.engine import judge
-from datacheck.rules.measurement import MeasurementRunner
+from datacheck.rules.measurement import MeasurementRunner, check_tokenizer
 from datacheck.rules.selection import Choice, choose_rules, for_loader, measures_of, served
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
-from datacheck.tokenization import Tokenizer
 from datacheck.torch.order import whole_number
-from datacheck.torch.served import Values, has_windows, is_empty, name_places, samples_of
+from datacheck.torch.served import has_windows, is_empty, name_places, samples_of
 
 _UNREADABLE = "DC101"
 _EMPTY = "DC103"
@@ -326,11 +323,12 @@ class BatchJudge:
         except RefusedError as error:
             return [BatchFault(_UNREADABLE, str(error), fix=_LOADER_FIX)]
         choices = [c for c in self._choices if not (windows and c.rule.code in _EPISODE_RULES)]
-        bench = MeasurementRunner(self._schema, measures_of(choices))
-        table = _measure_samples(bench, samples, self._id)
-        judgement = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
+        runner = MeasurementRunner(self._schema, measures_of(choices))
+        keys = [_sample_key(sample.get(self._id), place) for place, sample in enumerate(samples)]
+        table = runner.measure_samples(keys, samples, "batch")
+        judgement = judge(table, self._schema, choices, crashes=list(runner.crashes.values()))
         faults = [
-            self._fault(finding, table)
+            self._fault(finding, table.keys, table.inner)
             for finding in judgement.findings
             if finding.severity is Severity.ERROR
         ]
@@ -341,8 +339,9 @@ class BatchJudge:
             )
         return faults
 
-    def _fault(self, finding: Finding, table: Table) -> BatchFault:
-        rows = sorted(finding.rows.tolist(), key=lambda row: int(table.inner[row]))
+    def _fault(self, finding: Finding, keys: Sequence[str], places: Sequence[str]) -> BatchFault:
+        """Return the fault of a finding, given key and position in the batch of each row."""
+        rows = sorted(finding.rows.tolist(), key=lambda row: int(places[row]))
         about = f"{', '.join(finding.fields)}: " if finding.fields else ""
         cause = (
             ""
@@ -350,14 +349,14 @@ class BatchJudge:
             else finding.cause.text
         )
         fix = finding.fix + _FIELDS_HINT if finding.code == _MISSING else finding.fix
-        keys = tuple(table.keys[row] for row in rows)
+        row_keys = tuple(keys[row] for row in rows)
         return BatchFault(
             finding.code,
             f"{finding.name}: {about}{finding.message}",
             cause,
             fix,
-            tuple(int(table.inner[row]) for row in rows),
-            () if all(key.startswith("#") for key in keys) else keys,
+            tuple(int(places[row]) for row in rows),
+            () if all(key.startswith("#") for key in row_keys) else row_keys,
         )
 
 
@@ -368,12 +367,9 @@ def _is_sample_rule(choice: Choice) -> bool:
 
 
 def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
-    """Refuse a tokenizer that does not exist: rules that need it would report nothing."""
-    path = None if schema.tokenizer is None else schema.tokenizer.path
-    if path is None or not any("tokenizer" in measure.uses for measure in measures_of(choices)):
-        return
+    """Refuse a tokenizer that does not exist, and say where guard looks for it."""
     try:
-        Tokenizer(Path(path))
+        check_tokenizer(schema, measures_of(choices))
     except UsageError as error:
         msg = (
             f"schema {schema.name}: tokenizer: {error}. A scan takes a relative path from its data "
@@ -409,28 +405,3 @@ def _sample_key(value: Any, place: int) -> str:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = str(value.item())
     return shortened(value, _KEY_BYTES) if isinstance(value, str) and value else f"#{place}"
-
-
-def _measure_samples(bench: MeasurementRunner, samples: Sequence[Values], id_field: str) -> Table:
-    keys = [_sample_key(sample.get(id_field), place) for place, sample in enumerate(samples)]
-    pieces = [
-        Piece(key, values, Origin("batch", str(place)), facts={"id": key})
-        for place, (key, values) in enumerate(zip(keys, samples, strict=True))
-    ]
-    tables = []
-    for block in stack(pieces):
-        count = len(block)
-        tables.append(
-            Table(
-                keys=block.keys,
-                files=["batch"] * count,
-                inner=[origin.inner for origin in block.origins],
-                splits=[""] * count,
-                groups=[""] * count,
-                status=np.full(count, CHECKED, np.int8),
-                reasons=[""] * count,
-                nbytes=np.zeros(count, np.int64),
-                columns=bench.measure(block),
-            )
-        )
-    return concatenate(tables)

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.cache import Cache, Windows, open_cache
-from datacheck.cache.find import choose_cache
+from datacheck.cache.find import choose_cache, open_cache
 from datacheck.cache.manifest import Verify
-from datacheck.cache.reader import Io
-from datacheck.cache.windows import WindowIndex
+from datacheck.cache.reader import Cache, Io
+from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.errors import UsageError, escape_controls
 from datacheck.runtime.hashing import digest_bytes, digest_value
 from datacheck.torch.collate import Batch, Row, collate_rows

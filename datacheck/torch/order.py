@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xxhash
 
-from datacheck.cache.shard_maps import all_below, sample_numbers
+from datacheck.cache.row_readers import all_below, sample_numbers
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_bytes, digest_value
 

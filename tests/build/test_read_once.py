@@ -26,7 +26,7 @@ from datacheck.pipeline import build, job_of
 from datacheck.pipelinefile import of_schema
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
-from datacheck.sources import base, lines, opening, row_slices
+from datacheck.sources import lines, opening, row_slices
 from datacheck.workers import parallel
 from datacheck.workers.parallel import TaskResult
 from datacheck.workers.wire import decode, encode
@@ -78,8 +78,8 @@ def small(monkeypatch, tmp_path):
 def process(number):
     """Let this process have read what the process of that number has read, and nothing else."""
     with pytest.MonkeyPatch.context() as patch:
-        held, on = HELD.setdefault(number, (base._OpenLargeFile(), jsonl._ForwardReader()))
-        patch.setattr(base, "_HELD", held)
+        held, on = HELD.setdefault(number, (opening._OpenLargeFile(), jsonl._ForwardReader()))
+        patch.setattr(opening, "_HELD", held)
         patch.setattr(jsonl, "READ_ON", on)
         yield
 

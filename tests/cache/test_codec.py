@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.zstd import Zstd
 
-from datacheck.cache import layout, open_cache, shard_maps, sharded_array
+from datacheck.cache import layout, open_cache, row_readers, sharded_array
 from datacheck.cache.codec import PLAIN, Codec, most_stored
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
@@ -291,7 +291,7 @@ def test_compressed_fields_come_back(packed, io, checks):
         assert isinstance(cache._arrays[f"fields/{name}"].rows, sharded_array.ChunkRows)
     assert isinstance(
         cache._arrays["samples/made"].rows,
-        shard_maps.MappedRows if io == "mmap" else shard_maps.ReadRows,
+        row_readers.MappedRows if io == "mmap" else row_readers.ReadRows,
     )
 
 

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.cache import addresses, layout, open_cache, shard_maps, sharded_array
-from datacheck.cache.chunk_rows import ForeignRows
+from datacheck.cache import addresses, layout, open_cache, row_readers, sharded_array
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.row_readers import ForeignRows
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.model.sample import ArraySpec
@@ -153,7 +153,7 @@ def remade(folder: Path) -> None:
 def test_page_sized_samples_lie_in_one_contiguous_range(made):
     folder, samples = made
     rows = open_cache(folder)._arrays["fields/cloud"].rows
-    assert isinstance(rows, shard_maps.MappedRows)
+    assert isinstance(rows, row_readers.MappedRows)
     assert rows._rows is not None
     assert rows._rows.flags.c_contiguous
     np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
@@ -380,7 +380,7 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
 )
 def test_chunks_that_nobody_has_read_are_read_ahead_together(tmp_path, monkeypatch, most, cuts):
     asked = []
-    monkeypatch.setattr(shard_maps, "_AHEAD", most)
+    monkeypatch.setattr(row_readers, "_AHEAD", most)
     monkeypatch.setattr(
         addresses.AddressRange, "will_need", lambda _, offset, size: asked.append((offset, size))
     )
@@ -673,7 +673,7 @@ def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path):
     for g in range(2):
         np.full((4, 2), g).tofile(tmp_path / f"{g}")
     store = FolderStore(tmp_path, 1)
-    rows = shard_maps.ReadRows(grid, store, ["0", "1"])
+    rows = row_readers.ReadRows(grid, store, ["0", "1"])
     held = store._opened("0")
     out = np.empty((2, 2), np.int64)
     rows.take(np.array([5, 1]), out)

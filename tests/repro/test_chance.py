@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from datacheck.repro.bisect import bisect
+from datacheck.repro.bisect import TrainingCommand, TrainingOutcome, bisect
 from datacheck.repro.recorded import Trace
 from datacheck.repro.switches import Switch, toggle_caches
-from datacheck.repro.training import TrainingCommand, TrainingOutcome
 from tests.repro.traces import step
 
 SWITCH = Switch("UNUSED", "1", "2")

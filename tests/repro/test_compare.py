@@ -16,8 +16,7 @@ from datacheck.cli import main as cli
 from datacheck.errors import StorageError, UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.repro import manifest, sample_digests, values
-from datacheck.repro.compare import compare, kind_of
-from datacheck.repro.values import TreeDiff
+from datacheck.repro.compare import TreeDiff, compare, kind_of
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources.listing import list_files
 from tests.cache.make import HalfPair, make_cache

@@ -24,14 +24,14 @@ from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import READ_BYTES
 from datacheck.schema.load import load_schema
 from datacheck.sources import file_digests, listing
-from datacheck.sources.groups import FileSource
+from datacheck.sources.kinds import FileSource
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A folder of 40 files, written a while ago; the working folder is beside it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sample_digests, "SETTLED_NS", 0)  # nobody can make a ctime older
+    monkeypatch.setattr(manifest, "SETTLED_NS", 0)  # nobody can make a ctime older
     folder = tmp_path / "data"
     (folder / "deep/er").mkdir(parents=True)
     for i in range(40):
@@ -208,7 +208,7 @@ def test_what_was_just_written_is_not_remembered(data):
 
 
 def test_what_was_just_written_and_made_to_look_old_is_not_remembered(data, monkeypatch):
-    monkeypatch.setattr(sample_digests, "SETTLED_NS", 2 * 10**9)
+    monkeypatch.setattr(manifest, "SETTLED_NS", 2 * 10**9)
     manifest.make(data)
     assert manifest.make(data).read == 40
     now = listing.time.time_ns
@@ -650,7 +650,7 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
     ):
         manifest.make(data, workers=workers)
     # Of all others, for the next time
-    known = sample_digests.recall(sample_digests.place_of(data, {}, None), listed)
+    known = manifest._recall(manifest._store_path(data, {}, None), listed)
     lost = [
         path
         for path, digest in zip(listed.entries.paths, known.tolist(), strict=True)
@@ -682,11 +682,11 @@ def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
 
 def test_other_bytes_are_told_after_a_run_that_ended_with_an_error(data, monkeypatch):
     manifest.make(data)
-    place = sample_digests.place_of(data, {}, None)
+    place = manifest._store_path(data, {}, None)
     listed = listing.list_files(data)
-    known = sample_digests.recall(place, listed)
+    known = manifest._recall(place, listed)
     known[0] = b"0" * 32  # as if the bytes had been others, and nothing but reading told so
-    sample_digests.remember(place, listed.with_digests(known))
+    manifest._remember(place, listed.with_digests(known))
     with monkeypatch.context() as patch:
         relist(patch, listed)
         (data / "deep/er/20.bin").rename(data / "away")
@@ -768,7 +768,7 @@ def test_the_same_manifest_comes_from_a_process_of_its_own(data, repository):
     }
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     assert run.stdout == manifest.document(manifest.make(data))
-    assert sample_digests.place_of(data, {}, None).exists()
+    assert manifest._store_path(data, {}, None).exists()
 
 
 def test_an_interrupt_ends_a_walk_that_would_go_on(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.repro.values import TreeDiff, tree_diff
+from datacheck.repro.compare import TreeDiff, tree_diff
 
 NAMES = st.sampled_from(["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d", "e"])
 TREES = st.dictionaries(NAMES, st.integers(0, 5))  # few contents: many names have the same one

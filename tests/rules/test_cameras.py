@@ -14,7 +14,7 @@ from datacheck.rules.families.rotations import flatness
 from datacheck.rules.placement import READINGS, projection
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.base import Facts, SampleLocation
+from datacheck.sources.facts import Facts, SampleLocation
 from tests.rules.harness import hand, picture, room, schema_of, standing, view
 from tests.trials.memory import scan_pieces
 

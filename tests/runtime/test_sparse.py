@@ -10,7 +10,6 @@ from datacheck.formats.base import Hint
 from datacheck.runtime import beneath
 from datacheck.runtime.beneath import check_holes
 from datacheck.runtime.hashing import digest_file
-from datacheck.sources.base import unchanged
 from datacheck.sources.file_digests import digest_files
 from datacheck.sources.opening import Opener
 
@@ -75,10 +74,11 @@ def test_what_a_file_system_compresses_is_no_hole(tmp_path, monkeypatch):
 def test_nobody_reads_or_digests_a_file_of_holes(terabyte):
     with pytest.raises(OSError, match="sparse"):
         digest_file(terabyte)
-    with pytest.raises(FormatError, match="sparse"), unchanged(terabyte):
+    opener = Opener(terabyte.parent, {}, whole=True)
+    with pytest.raises(FormatError, match="sparse"), opener.unchanged("large.npy"):
         pass
     with pytest.raises(FormatError, match="sparse"):
-        Opener(terabyte.parent, {}, whole=True).opened("large.npy", Hint())
+        opener.opened("large.npy", Hint())
     said = digest_files(
         {"root": str(terabyte.parent), "roots": {}, "items": ["large.npy"]}, lambda _: None
     )

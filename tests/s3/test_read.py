@@ -15,7 +15,7 @@ import zarr
 from torch.utils.data import DataLoader
 
 from datacheck import CachedDataset, open_cache
-from datacheck.cache import chunk_rows, objects, obstore_client
+from datacheck.cache import objects, obstore_client, row_readers
 from datacheck.cache.codec import Codec
 from datacheck.cache.diff import diff
 from datacheck.cache.find import choose_cache, find_caches
@@ -120,7 +120,7 @@ def test_one_sample_costs_one_request_of_its_own_size(plain, url, proxy):
 
 def test_what_is_asked_for_together_is_bounded(plain, url, monkeypatch):
     cache = open_cache(committed(plain, url))
-    monkeypatch.setattr(chunk_rows, "_REQUEST_BYTES", 100_000)
+    monkeypatch.setattr(row_readers, "_REQUEST_BYTES", 100_000)
     np.testing.assert_array_equal(cache.gather("image", range(13)), [s["image"] for s in WRITTEN])
     values, _ = cache.gather_ragged("points", range(13))
     np.testing.assert_array_equal(values, np.concatenate([s["points"] for s in WRITTEN]))

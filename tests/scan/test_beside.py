@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from datacheck.schema.load import load_schema
-from datacheck.sources import indexes, plan_work, with_indexes
-from datacheck.sources.indexes import documents, lost_file_notes, missing_sibling_notes, names_in
+from datacheck.sources import indexes, named_files, plan_work, with_indexes
+from datacheck.sources.indexes import documents, lost_file_notes, missing_sibling_notes
 from datacheck.sources.listing import Listing, list_files
+from datacheck.sources.named_files import names_in
 from datacheck.sources.roots import Entries, Entry
 
 
@@ -347,18 +348,18 @@ def test_lines_that_stand_again_and_again_are_no_names(tmp_path):
 
 
 def test_documents_that_name_too_many_files_name_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexes, "MOST_NAMED", 4)
+    monkeypatch.setattr(named_files, "MOST_NAMED", 4)
     for name, count in (("a.json", 2), ("b.json", 2), ("c.json", 1)):
         (tmp_path / name).write_text(json.dumps([f"{name[0]}{n}.npy" for n in range(count)]))
     task = {"index": None, "most": 9, "root": str(tmp_path), "roots": {}}
     task["items"] = [{"path": "a.json"}, {"path": "b.json"}]
-    found = indexes.look(task, lambda _: None)
+    found = named_files.read_named_files(task, lambda _: None)
     assert [one["named"] for one in found] == [["a0.npy", "a1.npy"], ["b0.npy", "b1.npy"]]
     assert [one["faults"] for one in found] == [[], []]
     task["items"].append({"path": "c.json"})
-    found = indexes.look(task, lambda _: None)
+    found = named_files.read_named_files(task, lambda _: None)
     assert [one["named"] for one in found] == [[], [], []]
-    said = f"{indexes._UNCOMPARED}: documents and lists name 5 in all, at most 4 are compared"
+    said = f"{named_files.UNCOMPARED}: documents and lists name 5 in all, at most 4 are compared"
     assert [one["faults"] for one in found] == [[said], [], []]
     assert indexes._note("a.json", said).about == {"kind": "uncompared"}
 

@@ -17,7 +17,7 @@ from datacheck.runtime.hashing import digest_file
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
 from datacheck.schema.load import parse_schema
-from datacheck.sources import fields, groups, row_slices
+from datacheck.sources import fields, kinds, row_slices
 from datacheck.workers.wire import check_answer
 from tests.scan.test_worker import task_for
 
@@ -36,7 +36,7 @@ def cut(monkeypatch):
     """Return what lets files of kilobytes be cut as if they had gigabytes."""
 
     def small():
-        monkeypatch.setattr(groups, "LEAST_BYTES", 1000)
+        monkeypatch.setattr(kinds, "LEAST_BYTES", 1000)
         monkeypatch.setattr(row_slices, "PART_ROWS", 40)
         monkeypatch.setattr(row_slices, "_PART_FILE_BYTES", 1)
         monkeypatch.setattr(npy, "_FIRST_READ", 1000)

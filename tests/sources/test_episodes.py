@@ -20,15 +20,15 @@ from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import (
     Item,
-    indexes,
+    lerobot,
     list_files,
     open_source,
     plan_work,
     with_indexes,
     with_rate,
 )
-from datacheck.sources.indexes import _lost_videos
 from datacheck.sources.lerobot import _filled
+from datacheck.sources.named_files import _lost_videos
 from datacheck.sources.roots import Roots
 from tests.sources.schemas import every, facts, schema
 
@@ -442,7 +442,7 @@ def at_another_rate(folder):
 def test_a_large_document_takes_the_rate_of_no_other_dataset(tmp_path, monkeypatch):
     folder = v3(tmp_path / "data/b")
     v3(tmp_path / "data/a")
-    monkeypatch.setattr(indexes, "_INFO_BYTES", (folder / "meta/info.json").stat().st_size)
+    monkeypatch.setattr(lerobot, "_ALL_INFO_BYTES", (folder / "meta/info.json").stat().st_size)
     with (tmp_path / "data/a/meta/info.json").open("a") as file:
         file.write(" " * 100)
     found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
@@ -451,7 +451,7 @@ def test_a_large_document_takes_the_rate_of_no_other_dataset(tmp_path, monkeypat
 
 
 def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexes, "_MOST_RATES", 2)
+    monkeypatch.setattr(lerobot, "_MOST_RATES", 2)
     for number, rate in enumerate([FPS, FPS, 7, 7, 5, 6]):
         info_of(v3(tmp_path / f"data/{number}"), fps=rate)
     found, others, (note,) = with_rate(load_schema("lerobot"), list_files(tmp_path / "data"))
@@ -469,7 +469,7 @@ def test_of_many_rates_those_of_most_files_are_judged(tmp_path, monkeypatch):
 
 
 def test_datasets_without_a_rate_hide_none_whose_rate_is_not_judged(tmp_path, monkeypatch):
-    monkeypatch.setattr(indexes, "_MOST_RATES", 1)
+    monkeypatch.setattr(lerobot, "_MOST_RATES", 1)
     for number, rate in enumerate([None, FPS, FPS, 7]):
         info_of(v3(tmp_path / f"data/{number}"), fps=rate)
     notes = with_rate(load_schema("lerobot"), list_files(tmp_path / "data")).notes
@@ -728,8 +728,8 @@ def test_tables_of_a_meta_folder_are_listed_once_and_are_not_very_many(tmp_path,
     item = Item("data/chunk-000/file-000.parquet")
     before = source.files(item)
     tables = folder / "meta/episodes/chunk-000"
-    monkeypatch.setattr("datacheck.sources.lerobot.meta_files", lambda base: pytest.fail(str(base)))
-    monkeypatch.setattr("datacheck.sources.lerobot.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.kinds.meta_files", lambda base: pytest.fail(str(base)))
+    monkeypatch.setattr("datacheck.sources.kinds.meta_files", lambda base: pytest.fail(str(base)))
     assert source.files(item) == before
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

@@ -546,14 +546,14 @@ def test_a_table_that_is_written_while_it_is_turned_is_a_format_error(tmp_path, 
 
 def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
     from datacheck.errors import MissingDependencyError
-    from datacheck.sources import base
+    from datacheck.sources import opening
 
     def absent(*_):
         raise MissingDependencyError("laspy is not installed: pip install 'datacheck[clouds]'")
 
     np.savez(tmp_path / "a.npz", x=np.zeros(3))
     source, (item,) = reading(tmp_path, schema("*.npz", {"x": {}}))
-    monkeypatch.setattr(base, "open_container", absent)
+    monkeypatch.setattr(opening, "open_container", absent)
     (unread,) = list(source.read(item))
     assert unread == Unread(
         "a.npz", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True

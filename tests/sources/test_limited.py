@@ -13,7 +13,7 @@ from datacheck.repro.sample_digests import digest_items
 from datacheck.repro.values import compare_files, compare_items
 from datacheck.runtime.beneath import ConfinedFolder, File
 from datacheck.schema.load import parse_schema
-from datacheck.sources import indexes
+from datacheck.sources import named_files
 from datacheck.sources.lerobot import read_meta
 from datacheck.sources.loader_tables import read_values
 from datacheck.workers.child import Pulse
@@ -73,7 +73,7 @@ COMMANDS = {
     "build": lambda data, beat: field_stats.look(place(data) | {"items": [asked(data)]}, beat),
     "manifest": lambda data, beat: digest_items(place(data) | {"items": [asked(data)]}, beat),
     "document": lambda data, beat: read_values(place(data) | {"items": ["a.npz"]}, beat),
-    "index": lambda data, beat: indexes.look(
+    "index": lambda data, beat: named_files.read_named_files(
         place(data) | {"index": "index.json", "most": 9, "items": [{"path": "a.npz"}]}, beat
     ),
 }

@@ -153,7 +153,7 @@ def test_large_files_say_where_reading_can_begin(tmp_path, monkeypatch):
     found = {}
     for name in ("a.npz", "a.npy", "a.h5", "a.parquet"):
         source, nbytes = rows(tmp_path, {"x": {}}, f"*{name[1:]}"), (tmp_path / name).stat().st_size
-        monkeypatch.setattr(source._opener, "takes", lambda *_: None)  # as if it were large
+        monkeypatch.setattr(source.opener, "takes", lambda *_: None)  # as if it were large
         points = source.seek_points(Item(name, nbytes=nbytes))
         found[name] = None if points is None else points.tolist()
         assert source.seek_points(Item(name, nbytes=99)) is None  # read whole each time

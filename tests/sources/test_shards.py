@@ -17,12 +17,20 @@ import pytest
 from datacheck.cache import open_cache
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
-from datacheck.formats.mds_index import named_shards
+from datacheck.formats.mds import named_shards
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
-from datacheck.sources import Item, indexes, list_files, open_source, plan_work, with_indexes
+from datacheck.sources import (
+    Item,
+    indexes,
+    list_files,
+    named_files,
+    open_source,
+    plan_work,
+    with_indexes,
+)
 from datacheck.workers.parallel import Death, TaskResult
 from tests.formats.reading import CORPUS
 from tests.sources.schemas import every, schema
@@ -446,7 +454,7 @@ def test_indexes_share_what_is_looked_for_and_none_is_said_to_name_too_many(mds)
     shutil.copytree(folder, folder / "again")
     task = {"index": "index.json", "root": str(folder), "roots": {}, "most": 2}
     task["items"] = [{"path": "again/index.json"}, {"path": "index.json"}]
-    first, second = indexes.look(task, lambda _: None)
+    first, second = named_files.read_named_files(task, lambda _: None)
     count = len(json.loads((folder / "index.json").read_bytes())["shards"])
     assert (len(first["files"]), len(second["files"])) == (min(2, count), max(0, 2 - count))
     (said,) = second["faults"]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis.extra import numpy as npst
 
 from datacheck.errors import FormatError
-from datacheck.model.sample import Container
+from datacheck.model.sample import Container, value_bytes
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.values import plain, read_value, value_bytes
+from datacheck.sources.values import plain, read_value
 
 ANY = FieldSpec()
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from datacheck.cache.chunk_rows import ChunkRows
 from datacheck.cache.codec import Codec
+from datacheck.cache.row_readers import ChunkRows
 from datacheck.errors import CorruptionError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, prefetch

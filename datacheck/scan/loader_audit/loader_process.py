@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from datacheck.errors import UsageError
+from datacheck.model.sample import value_bytes
 from datacheck.schema.model import Schema
-from datacheck.sources.values import value_bytes
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import Child, ChildSpec, Death
 from datacheck.workers.parallel import run_task

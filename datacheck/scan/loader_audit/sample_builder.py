@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.model.sample import Container, Origin, Piece
+from datacheck.model.sample import Container, Origin, Piece, value_bytes
 from datacheck.scan.loader_audit.loader_process import Answer
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Unread
 from datacheck.sources.fields import FieldMap
-from datacheck.sources.values import value_bytes
 
 
 def whole_fields(schema: Schema) -> list[str]:

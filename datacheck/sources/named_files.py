@@ -1,0 +1,292 @@
+"""Read the files that indexes, lists of splits and other documents name, in a child."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from pathlib import PurePosixPath
+from typing import Any
+
+import orjson
+
+from datacheck.errors import FormatError, MissingDependencyError
+from datacheck.formats.mds import INDEX, named_shards
+from datacheck.formats.parsed import parse_json
+from datacheck.runtime.beneath import File
+from datacheck.sources.lerobot import INFO, meta_files, read_meta, read_rate, read_videos
+from datacheck.sources.listing import limit_files
+from datacheck.sources.roots import Roots
+from datacheck.workers.wire import answers, text
+
+TABLES = (".csv", ".tsv")
+MEDIA = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".exr",
+    ".npy",
+    ".npz",
+    ".ply",
+    ".pcd",
+    ".obj",
+    ".mp4",
+    ".h5",
+    ".hdf5",
+    ".pkl",
+)
+LISTS = re.compile(
+    r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
+)
+INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
+_CELLS = re.compile(r"[,;\t\r\n]")
+_READ_BYTES = 1 << 20
+_ID = re.compile(r"[\w./-]{1,200}")
+_NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, MEDIA))})", re.IGNORECASE)
+_MOST_NAMES = 100_000  # of a single document
+MOST_NAMED = 200_000  # of all documents
+# The beginnings or ends of sentences that a child returns.
+LOST_VIDEOS = "names videos that are not there"
+UNCOMPARED = "names files that are not compared with those there"
+FAR_MORE = "as the indexes together name far more than there are"
+
+
+@answers(
+    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text], "named": [text]}],
+    raises=(MissingDependencyError,),
+)
+def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Return the files that each index of a task names.
+
+    Args:
+        task: index (its name, None without one), most (limit for the files of all indexes), root,
+            roots, items (each with its ``path``).
+        beat: called with an item's number before the item is read.
+
+    Returns:
+        path; read: listing paths of the index's own files; files: for each named file its possible
+        paths, and a phrase about its samples; faults: errors in the index, or what was not
+        compared; named: files that a document other than an index names anywhere, [] if all
+        documents together name too many.
+    """
+    folders = Roots(task["root"], task["roots"])
+    records = list[dict[str, Any]]()
+    shares = _Shares(task["most"])
+    for number, item in enumerate(task["items"]):
+        beat(number)
+        path: str = item["path"]
+        place = folders.file(path)
+        try:
+            limit_files(beat, (task, _files_of(path, task["index"], place)))
+            if is_index(path, task["index"]):
+                index_record = (
+                    _of_mds(path, place)
+                    if task["index"] == INDEX
+                    else _of_lerobot(path, place.parent.parent)
+                )
+                records.append({**index_record, "named": []})
+                shares.add(records[-1])
+            else:
+                records.append(
+                    {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
+                )
+        except FormatError:  # reading the files next to it reports the reason
+            continue
+    for record, count in shares.cut():
+        record["faults"].append(
+            f"names {count:,} files, of which {count_files(record):,} are looked for, {FAR_MORE}"
+        )
+    # The coordinator holds every name in memory.
+    if (count := sum(len(record["named"]) for record in records)) > MOST_NAMED:
+        reason = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
+        first_record = next(record for record in records if record["named"])
+        first_record["faults"].append(f"{UNCOMPARED}: {reason}")
+        records = [record | {"named": []} for record in records]
+    return records
+
+
+def is_index(path: str, name: str | None) -> bool:
+    """Return whether a file is an index of this name."""
+    return name is not None and f"/{path}".endswith(f"/{name}")
+
+
+def count_files(index: Mapping[str, Any]) -> int:
+    """Return the number of files that an index names."""
+    return len(index["files"])
+
+
+class _Shares:
+    """Limits the files that all indexes may name together; indexes with few files come first.
+
+    Args:
+        most: limit for the files of all indexes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        # A heap of (files kept, index number), both negative.
+        self._longest: list[tuple[int, int]] = []
+        self._indexes: list[tuple[dict[str, Any], int]] = []
+
+    def add(self, index: dict[str, Any]) -> None:
+        """Add an index, and cut the indexes with most files to fit the limit."""
+        heappush(self._longest, (-count_files(index), -len(self._indexes)))
+        self._indexes.append((index, count_files(index)))
+        self._left -= count_files(index)
+        while self._left < 0:
+            kept, number = heappop(self._longest)
+            less = min(-kept, -self._left)
+            del self._indexes[-number][0]["files"][-kept - less :]
+            heappush(self._longest, (kept + less, number))
+            self._left += less
+
+    def cut(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield each index that was cut, and the number of files that it names."""
+        return ((index, count) for index, count in self._indexes if count_files(index) < count)
+
+
+def _files_of(path: str, index: str | None, place: File) -> list[str]:
+    """Return the paths of the files that reading an index or a document opens."""
+    if index != INFO or not is_index(path, index):
+        return [path]
+    folder = path.removesuffix(INFO)
+    return [folder + name for name in meta_files(place.parent.parent)]
+
+
+def _of_mds(path: str, place: File) -> dict[str, Any]:
+    folder = path.removesuffix(INDEX)
+    shards = named_shards(place)
+    files = [
+        ([folder + name for name in names], f"{str(samples)[:20]} samples")
+        for names, samples in shards
+    ]
+    return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
+
+
+def _of_lerobot(path: str, base: File) -> dict[str, Any]:
+    folder = path.removesuffix(INFO)
+    faults = []
+    try:
+        read_rate(base)
+    except FormatError as error:
+        faults.append(str(error).removeprefix(f"{INFO}, "))
+    faults += _lost_videos(base)
+    files = [
+        ([folder + name], _episodes_phrase(numbers))
+        for name, numbers in read_meta(base).files.items()
+    ]
+    return {
+        "path": path,
+        "read": [folder + name for name in meta_files(base)],
+        "files": files,
+        "faults": faults,
+    }
+
+
+def _lost_videos(base: File) -> list[str]:
+    """Return a sentence about missing videos that a meta folder names, [] if there are none."""
+    try:
+        video_paths = read_videos(base)
+    # It has no video paths, or in another form: the expected videos are unknown.
+    except FormatError:
+        return []
+    safe_paths = [
+        path
+        for path in video_paths
+        if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
+    ]
+    missing_paths = [path for path in safe_paths if not (base / path).is_file()]
+    return (
+        [
+            f"{LOST_VIDEOS}: {len(missing_paths):,} of {len(safe_paths):,}, such as {missing_paths[0]}"
+        ]
+        if missing_paths
+        else []
+    )
+
+
+def _episodes_phrase(numbers: Sequence[int]) -> str:
+    phrase = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
+    return (
+        phrase
+        if len(numbers) < 3
+        else f"{len(numbers)} episodes, {phrase.removeprefix('episode ')}"
+    )
+
+
+def names_in(place: File) -> list[str]:
+    """Return the sorted file names in JSON, JSON lines or a table, or the lines of a list.
+
+    Args:
+        place: path of the document.
+
+    Returns:
+        [] for a damaged document, for one with too many names, and for a list of something other
+        than names.
+    """
+    try:
+        data = place.read_bytes()
+        if LISTS.search(place.name):
+            line_names = [
+                line.strip().removeprefix("./")
+                for line in data.decode("utf-8").splitlines()
+                if line.strip()
+            ]
+            unique_names = sorted(set(line_names))
+            # Numbers and classes repeat many times.
+            is_distinct = len(line_names) < 2 * len(unique_names) <= 2 * _MOST_NAMES
+            return unique_names if is_distinct and all(map(_ID.fullmatch, unique_names)) else []
+        if place.name.lower().endswith(TABLES):
+            return _in_cells(data)
+        lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
+        waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
+    except (FormatError, OSError, UnicodeDecodeError):
+        return []
+    names = set[str]()
+    while waiting and len(names) <= _MOST_NAMES:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, str) and (name := _file_name(item)):
+            names.add(name)
+    return sorted(names) if len(names) <= _MOST_NAMES else []
+
+
+def _in_cells(data: bytes) -> list[str]:
+    """Return the file names in the cells of a table; ignores quotes around a cell."""
+    cells = set[str]()
+    lowered = data.lower()
+    # Tables of numbers are skipped at once.
+    if any(ending.encode() in lowered for ending in MEDIA):
+        file = io.StringIO(data.decode("utf-8"))
+        while lines := file.readlines(_READ_BYTES):
+            cell_texts = (
+                cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines)))
+            )
+            cells.update(cell for cell in cell_texts if cell.lower().endswith(MEDIA))
+            if len(cells) > _MOST_NAMES:
+                return []
+    return sorted({name for cell in cells if (name := _file_name(cell))})
+
+
+def _file_name(text: str) -> str:
+    """Return a text as a file's path below a folder, "" if it is not one."""
+    if len(text) > 310 or not text.lower().endswith(MEDIA) or not _NAME.fullmatch(text):
+        return ""
+    parts = PurePosixPath(text.replace("\\", "/")).parts
+    return "/".join(parts) if ".." not in parts and parts[:1] != ("/",) and _is_text(text) else ""
+
+
+def _is_text(item: str) -> bool:
+    try:
+        orjson.dumps(item)
+    except TypeError:
+        return False
+    return True
