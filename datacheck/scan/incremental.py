@@ -24,12 +24,11 @@ from datacheck.scan.measurement_settings import MeasurementSettings
 from datacheck.scan.measuring import MeasureResult, measure
 from datacheck.scan.previous_runs import CHANGED, changes, same_data_run
 from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
-from datacheck.scan.rows import missing_rows
+from datacheck.scan.rows import BoundedTables, missing_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, last_finished
 from datacheck.scan.scan_run import Request
 from datacheck.scan.scanned_dataset import ScannedDataset
-from datacheck.scan.unlisted import BoundedTables
 from datacheck.sources import open_source
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing

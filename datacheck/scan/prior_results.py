@@ -17,7 +17,7 @@ from datacheck.model.table import Table
 from datacheck.rules.engine import RuleResults
 from datacheck.rules.measures import in_form
 from datacheck.scan import baseline, run_documents
-from datacheck.scan.measure_tasks import is_plain
+from datacheck.scan.rows import is_plain
 from datacheck.scan.run_documents import read_result
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.table import SKIPPED, Table
+from datacheck.scan.rows import share_keys
 from datacheck.scan.run_state import RunState, Slot, Slots
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing, carried_digests
@@ -145,14 +146,3 @@ def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
         count=len(table),
     )
     return table if mask.all() else table.take(np.flatnonzero(mask))
-
-
-def share_keys(table: Table, listing: Listing) -> None:
-    """Replace a table's keys by equal texts of the listing, so that each path is stored once."""
-    entries = listing.entries
-    if table.files is table.keys:
-        places = [entries.find(key) for key in table.keys]
-        pairs = zip(places, table.keys, strict=True)
-        table.keys = table.files = [
-            entries.paths[place] if place >= 0 else key for place, key in pairs
-        ]

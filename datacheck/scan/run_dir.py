@@ -30,9 +30,9 @@ from datacheck.runtime import beneath, folders, fsops
 from datacheck.runtime.documents import check_values
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan import run_documents
+from datacheck.scan.rows import BoundedTables
 from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT, read_result
 from datacheck.scan.run_state import RunState, Slot, Slots, read_state
-from datacheck.scan.unlisted import BoundedTables
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Entries, Entry
