@@ -12,9 +12,8 @@ from typing import Any
 
 from datacheck.model.sample import Depth
 from datacheck.model.table import Table
-from datacheck.rules import rules_for
-from datacheck.rules.base import Measure
 from datacheck.rules.chat_turns import FAILED
+from datacheck.rules.measurement import is_plain
 from datacheck.runtime.machine import usable_cpus
 from datacheck.runtime.sandbox import Sandbox, sandbox_parts
 from datacheck.schema.model import Schema
@@ -22,11 +21,6 @@ from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
 from datacheck.sources.roots import Entry, sandbox_of
 from datacheck.workers.budget import Limits
-
-
-def known_measures(schema: Schema) -> dict[str, Measure]:
-    """Return every measurement that a rule needs, by name."""
-    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,11 @@ class ScanJob(ReadSettings):
         return max(1, min(wanted, tasks))
 
     @property
+    def plain(self) -> bool:
+        """Whether all measurements are datacheck's own, so that the form of columns is known."""
+        return is_plain(self.schema)
+
+    @property
     def sandbox(self) -> Sandbox | None:
         """The sandbox of the children; None where the schema names the user's own functions."""
         return sandbox_of(self.root, self.roots, self.schema)
@@ -153,7 +152,7 @@ def task_wire(job: ScanJob, items: Sequence[Item], *, plain: bool) -> dict[str, 
     Args:
         job: what all tasks share.
         items: what to read.
-        plain: as `rows.is_plain`: only then the form of the columns is known, and the answer checked.
+        plain: as `ScanJob.plain`: only then the form of the columns is known, and the answer checked.
     """
     return job.as_wire() | {
         "measures": list(job.measures),

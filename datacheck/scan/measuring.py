@@ -20,7 +20,7 @@ from datacheck.formats.base import format_of
 from datacheck.model.finding import Progress, Tick
 from datacheck.scan.file_parts import FileCutter
 from datacheck.scan.measure_tasks import MeasuredItems, ScanJob, task_wire
-from datacheck.scan.rows import BoundedTables, is_plain, share_keys, unread_rows
+from datacheck.scan.rows import BoundedTables, share_keys, unread_rows
 from datacheck.scan.run_dir import Journal
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import Listing, stat_entry
@@ -218,7 +218,7 @@ def _run_tasks(
     job: ScanJob, cutter: FileCutter, items: Sequence[Item], workers: int, counts: _Counts
 ) -> Iterator[TaskResult]:
     """Send the items to children; yield what came of each task, in order."""
-    plain = is_plain(job.schema)
+    plain = job.plain
     tasks = (_tasks_of(job, batch, plain=plain) for batch in batches(cutter.items(items)))
     # A source of its own, because other threads call it.
     content_key = partial(item_bytes, job.absolute().open_source())

@@ -31,10 +31,8 @@ from datacheck.rules.measurement import (
     NOT_READ,
     MeasurementRunner,
     UnmeasurableError,
-    is_ours,
 )
 from datacheck.rules.measures import MOST_COMPONENTS, in_form, unlisted_fields
-from datacheck.scan.measure_tasks import known_measures
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Unread, Work
 from datacheck.sources.listing import Listing
@@ -196,14 +194,6 @@ def may_answer(
     )
     covered = words_fit and items >= slots_of(table) >= whole_items
     return covered and (not plain or in_form(table.columns))
-
-
-def is_plain(schema: Schema) -> bool:
-    """Tell whether all measurements are datacheck's own.
-
-    Those of plug-ins and of the user may give any columns.
-    """
-    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
 
 
 def share_keys(table: Table, listing: Listing) -> None:

@@ -19,8 +19,8 @@ from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
 from datacheck.model.table import Table, Texts, concatenate
 from datacheck.plugins import add_module_folders
-from datacheck.rules.measurement import NOT_READ, MeasurementRunner
-from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask, known_measures
+from datacheck.rules.measurement import NOT_READ, MeasurementRunner, known_measures
+from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask
 from datacheck.scan.rows import BoundedTables, may_answer, measured_rows, slots_of, unread_rows
 from datacheck.sources.base import Item, Source, Unread, size_in
 from datacheck.sources.listing import digest_entry, stat_entry
