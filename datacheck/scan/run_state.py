@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,20 @@ class RunState:
     only: str | None = None
     folder: Path = Path()
     written: bool = False
+
+    @staticmethod
+    def of_loader(
+        factory: str, table: Table, undeclared: Iterable[str], deaths: Sequence[dict[str, str]]
+    ) -> RunState:
+        """Return the state of the audit of a loader: without files, so no later scan reuses rows.
+
+        Args:
+            factory: the loader.
+            table, undeclared, deaths: as above.
+        """
+        listing = Listing(Path(factory), Entries.of([]))
+        slots = Slots([], [], {})
+        return RunState(listing, "", slots, table, undeclared=sorted(undeclared), deaths=deaths)
 
 
 def state_bytes(past: RunState) -> memoryview:
