@@ -65,8 +65,8 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
         OutOfSpaceError: the badge or the summary does not fit on the disk.
         StorageError: any other refusal of the operating system.
     """
-    from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
+    from datacheck.scan.run_state import finished
 
     def read(report: Report, previous_run: RunState) -> tuple[int, bytes, _Rendered]:
         page_exists = Path(report.folder, PAGE).is_file()

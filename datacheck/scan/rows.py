@@ -25,6 +25,7 @@ from datacheck.model.table import (
     Measured,
     Table,
     Texts,
+    concatenate,
 )
 from datacheck.rules.measurement import (
     MOST_UNLISTED,
@@ -325,6 +326,10 @@ class BoundedTables:
         self._tables = [self._without(table) for table in self._tables]
         self._grown = 0
         return self._tables
+
+    def table(self) -> Table:
+        """Return all rows as one table, without the columns that do not fit."""
+        return concatenate(self.tables())
 
     def holds(self, name: str) -> bool:
         """Tell whether measurements of an unlisted field would be kept."""

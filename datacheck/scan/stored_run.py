@@ -13,9 +13,8 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.model.sample import Depth
-from datacheck.scan.run_dir import read_run
 from datacheck.scan.run_documents import read_schema
-from datacheck.scan.run_state import RunState, read_state
+from datacheck.scan.run_state import RunState, read_run, read_state
 from datacheck.scan.scanned_dataset import with_stated_values
 from datacheck.schema.model import Schema
 from datacheck.sources import with_rate

@@ -120,7 +120,7 @@ def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
         rows.add(unread_rows(failures, item.path, item.split))
     spoiled = reading.spoiled_files()
     files = list(zip(task.items, reading.files, strict=True))
-    table = _complete_rows(concatenate(rows.tables()), task, files, spoiled)
+    table = _complete_rows(rows.table(), task, files, spoiled)
     undeclared = rows.named(runner.undeclared) | {name + NOT_READ for name in source.passed}
     return MeasuredItems(
         table=table.as_wire(),
