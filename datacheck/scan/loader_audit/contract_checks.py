@@ -64,14 +64,14 @@ def check_contract(
         files: the scan of the files that it reads, None where they were not scanned.
         progress: reports each pass.
     """
-    probed = _probed_indices(first_pass)
+    probed = spread(sorted(first_pass.field_digests), _PROBED)
     unchecked = list(_samples_read_once(first_pass))
     loader = Loader(audit.factory, first_pass.whole, limits)
     try:
-        answers = probe_repeatedly(loader, probed)
+        answers = _probe_repeatedly(loader, probed)
         digests = [(index, sample_digest(of_fields)) for index, of_fields in answers]
-        notes = list(index_notes(first_pass.served, digests))
-        notes += past_end_notes(loader, first_pass.served)
+        notes = list(_index_notes(first_pass.served, digests))
+        notes += _past_end_notes(loader, first_pass.served)
     finally:
         loader.close()
     if not any(note.about["kind"] in INDEX_FAULTS for note in notes):
@@ -85,10 +85,6 @@ def check_contract(
         unchecked += _findings_of_files(files.report)
     in_split = [replace(note, split=audit.split) for note in notes]
     return ContractChecks(in_split, unchecked, bool(probed))
-
-
-def _probed_indices(first_pass: FirstPass) -> list[int]:
-    return spread(sorted(first_pass.field_digests), _PROBED)
 
 
 def _samples_read_once(first_pass: FirstPass) -> Iterator[str]:
@@ -114,7 +110,7 @@ def _findings_of_files(report: Report) -> list[str]:
 # ------------------------------------------------------------------------------------------- index
 
 
-def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
+def _probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
     """Return (index, digests) of indices read several times in turn, in one process.
 
     [] where the process dies.
@@ -125,7 +121,7 @@ def probe_repeatedly(loader: Loader, items: Sequence[int]) -> list[tuple[int, di
     return [] if death is not None else [(index, digests) for index, digests in answer["probed"]]
 
 
-def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
+def _index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iterator[Note]:
     """Yield notes about indices that do not serve their own sample.
 
     Args:
@@ -158,7 +154,7 @@ def index_notes(served: ServedIndex, answers: Sequence[tuple[int, int]]) -> Iter
         )
 
 
-def past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
+def _past_end_notes(loader: Loader, served: ServedIndex) -> Iterator[Note]:
     """Yield a note where the first index past the end is served, recurses or hangs."""
     answer, death = loader.run("read_past_end", {"items": [loader.length]})
     if isinstance(death, Death):
