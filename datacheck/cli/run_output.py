@@ -66,8 +66,8 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
         StorageError: any other refusal of the operating system.
     """
     from datacheck.report.exports.badge import write_badge
-    from datacheck.scan.run_dir import finished
     from datacheck.scan.run_documents import PAGE
+    from datacheck.scan.run_state import finished
 
     def read(report: Report, previous_run: RunState) -> tuple[int, bytes, _Rendered]:
         page_exists = Path(report.folder, PAGE).is_file()

@@ -146,7 +146,7 @@ def _run_with_fitting_schema(data: Path, **options: Any) -> ScanRun:
     """Scan with the built-in schema whose file patterns fit, and print which one it is."""
     from datacheck.scan import fitting
     from datacheck.scan import scan as scan_files
-    from datacheck.scan.start import check_layout
+    from datacheck.scan.suggest import check_layout
 
     schema, fitting_files, files = fitting(data)
     few = f" {fitting_files:,} of {files:,} files" if fitting_files * _FEW < files else ""

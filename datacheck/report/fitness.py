@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datacheck.scan.coverage import UNREAD
+from datacheck.rules.selection import UNREAD
 
 
 def fitness(listed: int, valid: int, errors: Collection[str], exit_code: int) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block, Column, Origin, Piece, stack
 from datacheck.model.table import CHECKED, WIDEST, Measured, Table, concatenate
+from datacheck.rules import rules_for
 from datacheck.rules.base import Columns, Measure
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.tokenization import Tokenizer
@@ -280,6 +281,19 @@ class _BlockView:
 def is_ours(measure: Measure) -> bool:
     """Tell a built-in measurement from those of plug-ins and of the user."""
     return str(getattr(measure.function, "__module__", "")).startswith("datacheck.rules.")
+
+
+def known_measures(schema: Schema) -> dict[str, Measure]:
+    """Return every measurement that a rule needs, by name."""
+    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
+
+
+def is_plain(schema: Schema) -> bool:
+    """Tell whether all measurements are datacheck's own.
+
+    Those of plug-ins and of the user may give any columns.
+    """
+    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
 
 
 def _unsilenced(measure: Measure) -> Callable[..., Columns]:

@@ -24,6 +24,9 @@ from datacheck.schema.patterns import parse
 # These judge a loader only.
 NONDETERMINISM = "DC904"
 CONTRACT = "DC905"
+# These judge a scan of files: what has changed since the scan before it, and what was not opened.
+CHANGED = "DC108"
+UNREAD = "DC113"
 
 # Beginnings of the codes of rules that judge files or their listing. DC225 counts how often an
 # extreme occurs; in windows that overlap or are padded with the last step it occurs dozens of times.
@@ -184,6 +187,29 @@ def for_files(choice: Choice) -> Choice:
         verdict=Verdict.NOT_APPLICABLE,
         why="no loader was named (--loader package.module:factory)",
     )
+
+
+def comparable(choice: Choice, *, compared: bool) -> Choice:
+    """Return the choice; not applicable if its rule needs an earlier scan and there is none."""
+    if choice.rule.code != CHANGED or compared or choice.verdict is not None:
+        return choice
+    return replace(
+        choice,
+        verdict=Verdict.NOT_APPLICABLE,
+        why="there is no earlier scan of these data to compare with",
+    )
+
+
+def without_unread_rule(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
+    """Return the choices; with `unread` (``--allow-unread``) the rule about unread data is off."""
+    if not unread:
+        return list(choices)
+    return [
+        replace(choice, verdict=Verdict.OFF, why="--allow-unread")
+        if choice.rule.code == UNREAD
+        else choice
+        for choice in choices
+    ]
 
 
 def for_loader(choice: Choice) -> Choice:

@@ -61,6 +61,11 @@ class Baseline:
         return f"known to the baseline {self.path}" + (f": {self.reason}" if self.reason else "")
 
 
+def accepted(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that a baseline holds: errors and warnings."""
+    return [finding for finding in findings if finding.severity is not Severity.INFO]
+
+
 def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reason: str) -> bytes:
     """Return ``datacheck.baseline/1``: every error and warning of a run.
 
@@ -71,13 +76,10 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
         made: when, as text.
         reason: why the findings are accepted.
     """
-    accepted: dict[str, dict[str, set[str]]] = {}
-    for finding in findings:
-        if finding.severity is not Severity.INFO:
-            fields = accepted.setdefault(finding.code, {}).setdefault(
-                "+".join(finding.fields), set()
-            )
-            fields.update(_digests(finding, table))
+    known: dict[str, dict[str, set[str]]] = {}
+    for finding in accepted(findings):
+        fields = known.setdefault(finding.code, {}).setdefault("+".join(finding.fields), set())
+        fields.update(_digests(finding, table))
     document = {
         "format": FORMAT,
         "schema": schema,
@@ -86,7 +88,7 @@ def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reas
         "whole": True,
         "known": {
             code: {name: sorted(keys) for name, keys in sorted(f.items())}
-            for code, f in sorted(accepted.items())
+            for code, f in sorted(known.items())
         },
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -19,16 +19,14 @@ from datacheck.formats.base import format_of
 from datacheck.formats.foreign import HEAD_BYTES, UNSUPPORTED, is_ancillary, unsupported_format
 from datacheck.model.sample import Depth
 from datacheck.model.table import SKIPPED, Note, Texts
-from datacheck.rules import catalogue
 from datacheck.rules.measurement import NOT_READ
-from datacheck.rules.selection import options_of
+from datacheck.rules.selection import UNREAD
 from datacheck.scan.run_state import RunState
 from datacheck.schema.model import Schema, pixels
 from datacheck.sources.listing import Listing
 from datacheck.sources.planning import unopened_companions
 from datacheck.sources.roots import NOT_WHOLE, Roots, encoded_digest, root_of
 
-UNREAD = "DC113"
 _PEEKED = 16  # suffixes without a known format whose first bytes are read
 _DESCRIBE = (
     "describe them in the schema, or scan them with one of their own (--schema files reads "
@@ -130,13 +128,16 @@ class ReadCoverage:
         ]
 
 
-def coverage(state: RunState, schema: Schema, level: Depth) -> ReadCoverage:
+def coverage(
+    state: RunState, schema: Schema, level: Depth, unread_options: Mapping[str, Any]
+) -> ReadCoverage:
     """Return how much of the data a scan has read.
 
     Args:
         state: the scan's files and rows.
         schema: the schema in force.
         level: how deep the scan read.
+        unread_options: of the rule about unread data.
     """
     entries = state.listing.entries
     sizes = entries.sizes
@@ -149,7 +150,7 @@ def coverage(state: RunState, schema: Schema, level: Depth) -> ReadCoverage:
     )
     in_root = np.array([not root_of(state.listing.roots, path)[0] for path in entries.paths], bool)
     nbytes = int(sizes[in_root].sum()) - ancillary_bytes
-    patterns = [re.compile(translate(text)) for text in _not_read(schema)]
+    patterns = [re.compile(translate(str(text))) for text in unread_options["not_read"]]
     declared_unread = {
         path for path in unopened if any(pattern.match(path) for pattern in patterns)
     }
@@ -175,7 +176,7 @@ def coverage(state: RunState, schema: Schema, level: Depth) -> ReadCoverage:
     opened = max(0, nbytes - passed - sum(kind.nbytes for kind in kinds))
     partly = min(opened, int(sizes[partly_read].sum()))
     fields_met, fields_read = _fields(state, schema, level)
-    guessed = bool(options_of(schema, catalogue()[UNREAD])["left_out"])
+    guessed = bool(unread_options["left_out"])
     return ReadCoverage(nbytes, opened, partly, passed, fields_met, fields_read, kinds, guessed)
 
 
@@ -198,11 +199,6 @@ def _fields(state: RunState, schema: Schema, level: Depth) -> tuple[int, int]:
 def notes_with_unread(notes: Sequence[Note], found: ReadCoverage) -> list[Note]:
     """Return the notes for the rules: unread kinds replace the notes on first bytes."""
     return [*(note for note in notes if note.code != UNREAD), *found.notes()]
-
-
-def _not_read(schema: Schema) -> Iterable[str]:
-    patterns: Iterable[str] = options_of(schema, catalogue()[UNREAD])["not_read"]
-    return [str(text) for text in patterns]
 
 
 def _bytes(listing: Listing, paths: Iterable[str]) -> int:

@@ -16,21 +16,24 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Progress
-from datacheck.model.table import SKIPPED, concatenate
 from datacheck.scan.coverage import first_bytes_notes
-from datacheck.scan.judging import Criteria
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measurement_settings import MeasurementSettings
 from datacheck.scan.measuring import MeasureResult, measure
-from datacheck.scan.previous_runs import CHANGED, changes, same_data_run
-from datacheck.scan.row_reuse import ReusedRows, reuse_rows, unchanged
-from datacheck.scan.rows import missing_rows
+from datacheck.scan.row_reuse import (
+    ReusedRows,
+    changes,
+    interrupted_run,
+    reuse_all,
+    reuse_rows,
+    same_data_run,
+    skipped,
+    unchanged,
+)
+from datacheck.scan.rows import BoundedTables, missing_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, last_finished
-from datacheck.scan.scan_run import Request
 from datacheck.scan.scanned_dataset import ScannedDataset
-from datacheck.scan.unlisted import BoundedTables
-from datacheck.sources import open_source
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing
 
@@ -51,21 +54,6 @@ class MeasuredState:
     kept_files: int
     kept_samples: int
     last: Path | None = None
-
-
-def scan_job(dataset: ScannedDataset, criteria: Criteria, request: Request) -> ScanJob:
-    """Return what all tasks of a scan share."""
-    return ScanJob(
-        schema=dataset.schema,
-        root=dataset.root,
-        roots=dataset.roots,
-        measures=[measure.name for measure in criteria.measures],
-        level=criteria.level,
-        workers=request.workers,
-        scheduler=request.scheduler,
-        limits=request.limits,
-        paths=request.paths,
-    )
 
 
 def measure_dataset(
@@ -96,40 +84,21 @@ def measure_dataset(
     """
     last_run = last_finished(place.finished())
     last = same_data_run(last_run, dataset.listing, dataset.only)
-    interrupted = None if rehash else journal.parts(job.root, job.schema)
+    interrupted = None if rehash else interrupted_run(journal, job.root, job.schema)
     if (
         last_run is not None
         and interrupted is None
         and not rehash
         and unchanged(dataset.listing, settings.key, last_run)
     ):
-        return replace(reuse_all(last_run, dataset.listing), last=last)
+        state = reuse_all(last_run, dataset.listing)
+        missing = sum(note.missing for note in state.notes)
+        return MeasuredState(state, len(state.items), len(state.table) - missing, last)
     earlier = [] if rehash else [run for run in (interrupted, last_run) if run is not None]
     work = dataset.plan()
     gathered = _gather_rows(dataset, work, job, settings, earlier, journal, progress)
     state = _state_of(gathered, dataset, work, settings, last_run)
     return MeasuredState(state, gathered.kept_files, gathered.kept_samples, last)
-
-
-def reuse_all(past: RunState, listing: Listing) -> MeasuredState:
-    """Return the state of a past scan of data that have not changed since.
-
-    Args:
-        past: that scan; `unchanged` holds.
-        listing: the new listing.
-    """
-    new_listing = replace(
-        past.listing,
-        root=listing.root,
-        roots=listing.roots,
-        refused=listing.refused,
-        alone=listing.alone,
-    )
-    notes = [note for note in past.notes if note.code != CHANGED]
-    written = past.compared and len(notes) == len(past.notes)
-    state = replace(past, listing=new_listing, notes=notes, compared=True, written=written)
-    missing = sum(note.missing for note in notes)
-    return MeasuredState(state, len(past.items), len(past.table) - missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +132,7 @@ def _gather_rows(
     journal: Journal,
     progress: Progress | None,
 ) -> _GatheredRows:
-    source = open_source(job.schema, job.root, job.roots)
+    source = job.open_source()
     reused = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
     kept_files = int(reused.done.sum())
     kept_samples = sum(map(len, reused.tables))
@@ -195,11 +164,11 @@ def _state_of(
     last_run: RunState | None,
 ) -> RunState:
     listing, fresh, tables = gathered.listing, gathered.fresh, gathered.tables
-    table = concatenate(tables.tables())
+    table = tables.table()
     whole = bool(
         gathered.reused.done.all()
         and (listing.entries.digests[gathered.used] != b"").all()
-        and not (table.status == SKIPPED).any()
+        and not skipped(table)
     )
     undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
     return RunState(

@@ -7,24 +7,29 @@ to compare: a scan reads them again, a rescore has no data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from datacheck.model.finding import Verdict
 from datacheck.model.sample import Depth
 from datacheck.plugins import add_module_folders
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.rules.engine import PairReader, RuleResults, judge
-from datacheck.rules.selection import Choice, choose_rules, for_files, measures_of
-from datacheck.scan.coverage import UNREAD, ReadCoverage, coverage, notes_with_unread
+from datacheck.rules.selection import (
+    UNREAD,
+    Choice,
+    choose_rules,
+    comparable,
+    for_files,
+    measures_of,
+    without_unread_rule,
+)
+from datacheck.scan.coverage import ReadCoverage, coverage, notes_with_unread
 from datacheck.scan.measurement_settings import MeasurementSettings
-from datacheck.scan.previous_runs import comparable
 from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.run_documents import check_crashes
 from datacheck.scan.run_state import RunState
-from datacheck.schema.model import Schema
 from datacheck.sources.lerobot import StepRates
 
 
@@ -33,15 +38,13 @@ class Criteria:
     """What rows are judged by.
 
     Args:
-        schema: the schema in force.
-        rates: the step rates of LeRobot datasets.
+        rates: the schema in force, with the step rates of LeRobot datasets.
         level: how deep the scan reads.
         choices: all rules, each with its options, or with the reason why it does not run.
         prior: the reference and the baseline.
         allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
     """
 
-    schema: Schema
     rates: StepRates
     level: Depth
     choices: Sequence[Choice]
@@ -56,7 +59,7 @@ class Criteria:
     @cached_property
     def settings(self) -> MeasurementSettings:
         """Everything besides the files' bytes that decides what rows hold."""
-        return MeasurementSettings.of(self.schema, self.measures, self.level)
+        return MeasurementSettings.of(self.rates.schema, self.measures, self.level)
 
 
 def choose_criteria(
@@ -84,7 +87,7 @@ def choose_criteria(
         add_module_folders(own_modules)
     schema = rates.schema
     choices = choose_rules(schema, rules_for(schema), level)
-    return Criteria(schema, rates, level, choices, prior, allow_unread)
+    return Criteria(rates, level, choices, prior, allow_unread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +120,12 @@ def judge_run(
         UsageError: a waiver matches no failing sample.
         DamagedRunError: a built-in rule crashes on rows of the earlier run.
     """
-    schema = criteria.schema
+    schema = criteria.rates.schema
     choices = [
         for_files(comparable(choice, compared=state.compared)) for choice in criteria.choices
     ]
-    read_coverage = coverage(state, schema, criteria.level)
+    unread_options = next(choice.options for choice in choices if choice.rule.code == UNREAD)
+    read_coverage = coverage(state, schema, criteria.level, unread_options)
     results = judge(
         state.table,
         schema,
@@ -136,15 +140,3 @@ def judge_run(
         check_crashes(results.crashes, state.crashes, rows_of)
     results, silenced = criteria.prior.without_known(results, state.table)
     return Judged(results, silenced, read_coverage)
-
-
-def without_unread_rule(choices: Sequence[Choice], *, unread: bool) -> list[Choice]:
-    """Return the choices; with `unread` (``--allow-unread``) the rule about unread data is off."""
-    if not unread:
-        return list(choices)
-    return [
-        replace(choice, verdict=Verdict.OFF, why="--allow-unread")
-        if choice.rule.code == UNREAD
-        else choice
-        for choice in choices
-    ]

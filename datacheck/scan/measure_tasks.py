@@ -12,32 +12,62 @@ from typing import Any
 
 from datacheck.model.sample import Depth
 from datacheck.model.table import Table
-from datacheck.rules import rules_for
-from datacheck.rules.base import Measure
 from datacheck.rules.chat_turns import FAILED
-from datacheck.rules.measurement import is_ours
+from datacheck.rules.measurement import is_plain
+from datacheck.runtime.machine import usable_cpus
 from datacheck.runtime.sandbox import Sandbox, sandbox_parts
 from datacheck.schema.model import Schema
-from datacheck.sources.base import Item
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source
 from datacheck.sources.roots import Entry, sandbox_of
 from datacheck.workers.budget import Limits
 
 
-def known_measures(schema: Schema) -> dict[str, Measure]:
-    """Return every measurement that a rule needs, by name."""
-    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
+@dataclass(frozen=True)
+class ReadSettings:
+    """The files that a task reads, and the schema by which it reads them.
 
-
-def is_plain(schema: Schema) -> bool:
-    """Tell whether all measurements are datacheck's own.
-
-    Those of plug-ins and of the user may give any columns.
+    Args:
+        schema: what the samples hold.
+        root, roots: the data folder, and extra folders by name.
     """
-    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+
+    def absolute(self) -> ReadSettings:
+        """Return the settings with absolute folders: workers of a cluster run in other folders."""
+        roots = {name: path.absolute() for name, path in self.roots.items()}
+        return ReadSettings(self.schema, self.root.absolute(), roots)
+
+    def as_wire(self) -> dict[str, Any]:
+        """Return the settings as JSON values, with absolute folders."""
+        files = self.absolute()
+        return {
+            "schema": files.schema.as_dict(),
+            "root": str(files.root),
+            "roots": {name: str(path) for name, path in files.roots.items()},
+        }
+
+    @classmethod
+    def from_wire(cls, task: Mapping[str, Any]) -> ReadSettings:
+        """Return the settings of `as_wire`."""
+        return ReadSettings(
+            Schema.model_validate(task["schema"]),
+            Path(task["root"]),
+            {name: Path(path) for name, path in task["roots"].items()},
+        )
+
+    def open_source(
+        self, *, fields: frozenset[str] | None = None, level: Depth | None = None
+    ) -> Source:
+        """Return the source that reads the files; the arguments are those of `Source`."""
+        return open_source(self.schema, self.root, self.roots, fields=fields, level=level)
 
 
 @dataclass(frozen=True)
-class ScanJob:
+class ScanJob(ReadSettings):
     """The part of a scan that all of its tasks share.
 
     Args:
@@ -50,9 +80,6 @@ class ScanJob:
         paths: folders in which a user's own modules are found.
     """
 
-    schema: Schema
-    root: Path
-    roots: Mapping[str, Path]
     measures: Sequence[str]
     level: Depth = "numeric"
     workers: int | None = None
@@ -60,16 +87,22 @@ class ScanJob:
     limits: Limits = field(default_factory=Limits)
     paths: Sequence[str] = ()
 
-    def as_wire(self) -> dict[str, Any]:
-        """Return what every task of the scan says, as JSON values.
+    def worker_count(self, tasks: int, *, small: bool) -> int:
+        """Return how many processes run these tasks, from 1 to `tasks`.
 
-        Folders are absolute, because workers of a cluster run in other folders.
+        Args:
+            tasks: how many tasks there are at most.
+            small: one process has done them before others have started.
         """
-        return {
-            "schema": self.schema.as_dict(),
-            "root": str(self.root.absolute()),
-            "roots": {name: str(path.absolute()) for name, path in self.roots.items()},
-        }
+        wanted = self.workers
+        if wanted is None:
+            wanted = 1 if small else usable_cpus()
+        return max(1, min(wanted, tasks))
+
+    @property
+    def plain(self) -> bool:
+        """Whether all measurements are datacheck's own, so that the form of columns is known."""
+        return is_plain(self.schema)
 
     @property
     def sandbox(self) -> Sandbox | None:
@@ -83,7 +116,7 @@ class ScanJob:
 
 
 @dataclass(frozen=True)
-class MeasureTask:
+class MeasureTask(ReadSettings):
     """Items for one child to read and measure.
 
     Args:
@@ -93,9 +126,6 @@ class MeasureTask:
         paths: folders in which a user's own modules are found.
     """
 
-    schema: Schema
-    root: Path
-    roots: Mapping[str, Path]
     level: Depth
     measures: Sequence[str]
     items: Sequence[Item]
@@ -104,10 +134,11 @@ class MeasureTask:
     @classmethod
     def from_wire(cls, task: Mapping[str, Any]) -> MeasureTask:
         """Return the task of `task_wire`."""
+        settings = ReadSettings.from_wire(task)
         return cls(
-            schema=Schema.model_validate(task["schema"]),
-            root=Path(task["root"]),
-            roots={name: Path(path) for name, path in task["roots"].items()},
+            settings.schema,
+            settings.root,
+            settings.roots,
             level=task["level"],
             measures=task["measures"],
             items=[Item.from_dict(record) for record in task["items"]],
@@ -121,7 +152,7 @@ def task_wire(job: ScanJob, items: Sequence[Item], *, plain: bool) -> dict[str, 
     Args:
         job: what all tasks share.
         items: what to read.
-        plain: as `is_plain`: only then the form of the columns is known, and the answer checked.
+        plain: as `ScanJob.plain`: only then the form of the columns is known, and the answer checked.
     """
     return job.as_wire() | {
         "measures": list(job.measures),

@@ -18,15 +18,10 @@ import numpy as np
 from datacheck.errors import StorageError
 from datacheck.formats.base import format_of
 from datacheck.model.finding import Progress, Tick
-from datacheck.runtime.machine import usable_cpus
 from datacheck.scan.file_parts import FileCutter
-from datacheck.scan.measure_tasks import MeasuredItems, ScanJob, is_plain, task_wire
-from datacheck.scan.row_reuse import share_keys
-from datacheck.scan.rows import unread_rows
+from datacheck.scan.measure_tasks import MeasuredItems, ScanJob, task_wire
+from datacheck.scan.rows import BoundedTables, share_keys, unread_rows
 from datacheck.scan.run_dir import Journal
-from datacheck.scan.run_state import Slot
-from datacheck.scan.unlisted import BoundedTables
-from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import Listing, stat_entry
 from datacheck.sources.roots import NOT_WHOLE, Entries, Entry, encoded_digest
@@ -91,7 +86,7 @@ class MeasureResult:
             share_keys(table, self.listing)
             self.rows.add(table)
         for path, split, files in first.items:
-            self._set_done(_place(self.todo, (path, split)), files)
+            self._set_done(_place(self.todo, path, split), files)
         for entry in first.entries:
             place = self.listing.entries.find(entry.path)
             if place >= 0:
@@ -185,7 +180,7 @@ def measure(
     result = MeasureResult.empty(job, listing, items)
     counts = _Counts(progress, len(items), sum(item.nbytes for item in items), kept)
     counts.tell()
-    workers = _workers(job.workers, counts.todo_bytes, len(items), _most_tasks(items))
+    workers = _workers(job, counts.todo_bytes, len(items), _most_tasks(items))
     cutter = FileCutter(source, job.root, job.roots, workers if job.scheduler is None else None)
     outcomes = _run_tasks(job, cutter, items, workers, counts)
     try:
@@ -223,12 +218,10 @@ def _run_tasks(
     job: ScanJob, cutter: FileCutter, items: Sequence[Item], workers: int, counts: _Counts
 ) -> Iterator[TaskResult]:
     """Send the items to children; yield what came of each task, in order."""
-    plain = is_plain(job.schema)
+    plain = job.plain
     tasks = (_tasks_of(job, batch, plain=plain) for batch in batches(cutter.items(items)))
-    # Absolute paths, because workers of a cluster run in other folders.
-    roots = {name: path.absolute() for name, path in job.roots.items()}
     # A source of its own, because other threads call it.
-    content_key = partial(item_bytes, open_source(job.schema, job.root.absolute(), roots))
+    content_key = partial(item_bytes, job.absolute().open_source())
     return ordered_map(
         _MEASURE,
         tasks,
@@ -241,12 +234,9 @@ def _run_tasks(
     )
 
 
-def _workers(requested: int | None, nbytes: int, items: int, tasks: int) -> int:
-    if requested is None:
-        # Small data are done before a cluster has started.
-        small = nbytes < SMALL_BYTES and items < SMALL_ITEMS
-        requested = 1 if small else usable_cpus()
-    return max(1, min(requested, tasks))
+def _workers(job: ScanJob, nbytes: int, items: int, tasks: int) -> int:
+    """Return how many processes measure the items; small data need one."""
+    return job.worker_count(tasks, small=nbytes < SMALL_BYTES and items < SMALL_ITEMS)
 
 
 def _most_tasks(items: Sequence[Item]) -> int:
@@ -369,8 +359,8 @@ def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[Entry]:
     return [entry._replace(digest=NOT_WHOLE) for entry in entries if entry is not None]
 
 
-def _place(items: Sequence[Item], slot: Slot) -> int:
-    place = bisect_left(items, slot[0], key=lambda item: item.path)
-    while (items[place].path, items[place].split) != slot:
+def _place(items: Sequence[Item], path: str, split: str) -> int:
+    place = bisect_left(items, path, key=lambda item: item.path)
+    while (items[place].path, items[place].split) != (path, split):
         place += 1
     return place

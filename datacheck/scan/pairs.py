@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,13 @@ from datacheck.rules import catalogue
 from datacheck.rules.base import Rule, RuleContext
 from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
-from datacheck.runtime.machine import usable_cpus
-from datacheck.scan.measure_tasks import ScanJob
-from datacheck.scan.run_state import Slot
-from datacheck.schema.model import Schema
-from datacheck.sources import open_source
+from datacheck.scan.measure_tasks import ReadSettings, ScanJob
 from datacheck.sources.base import Item, Unread
 from datacheck.workers.parallel import TaskResult, ordered_map
 from datacheck.workers.wire import answers, int64, text
 
 Array = np.ndarray[Any, Any]
+_Slot = tuple[str, str]  # an item's path and split
 
 TASK_BYTES = 64 << 20
 _FEW_TASKS = 4  # one process does these before a cluster has started
@@ -110,7 +106,7 @@ class Rereader:
         self._report = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
 
     @cached_property
-    def _items(self) -> dict[Slot, Item]:
+    def _items(self) -> dict[_Slot, Item]:
         return {(item.path, item.split): item for item in self._planned()}
 
     def __call__(
@@ -129,8 +125,7 @@ class Rereader:
             "options": dict(case.options),
         }
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
-        wanted_workers = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
-        workers = max(1, min(wanted_workers, len(tasks)))
+        workers = job.worker_count(len(tasks), small=len(tasks) <= _FEW_TASKS)
         options: dict[str, Any] = {
             "scheduler": job.scheduler,
             "limits": job.limits,
@@ -209,16 +204,14 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         values: (number, values by name) of the pairs whose samples could be read; crash: the
             traceback, or "".
     """
-    schema = Schema.model_validate(task["schema"])
+    settings = ReadSettings.from_wire(task)
+    schema = settings.schema
     rule = catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
     case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(
-        schema, Path(task["root"]), roots, fields=frozenset({case.name}) if case.name else None
-    )
-    samples: dict[tuple[Slot, str], Sample] = {}
+    source = settings.open_source(fields=frozenset({case.name}) if case.name else None)
+    samples: dict[tuple[_Slot, str], Sample] = {}
     for place, item in _items_of_pairs(task["items"]):
         beat(place)
         for block in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
@@ -244,9 +237,9 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 def _items_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
     """Yield each file once, with all of its requested keys, and the first pair that needs it."""
-    first_pair: dict[Slot, int] = {}
-    items: dict[Slot, dict[str, Any]] = {}
-    keys: dict[Slot, set[str]] = {}
+    first_pair: dict[_Slot, int] = {}
+    items: dict[_Slot, dict[str, Any]] = {}
+    keys: dict[_Slot, set[str]] = {}
     for place, pair in enumerate(pairs):
         for side in pair["sides"]:
             slot = (side["path"], side["split"])

@@ -15,9 +15,9 @@ from typing import Any
 from datacheck.errors import StorageError, UsageError
 from datacheck.model.table import Table
 from datacheck.rules.engine import RuleResults
+from datacheck.rules.measurement import is_plain
 from datacheck.rules.measures import in_form
 from datacheck.scan import baseline, run_documents
-from datacheck.scan.measure_tasks import is_plain
 from datacheck.scan.run_documents import read_result
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
-from datacheck.model.finding import Severity
 from datacheck.scan import run_documents
-from datacheck.scan.baseline import BASELINE_BYTES, make
+from datacheck.scan.baseline import BASELINE_BYTES, accepted, make
 from datacheck.scan.judging import Judged, choose_criteria, judge_run
-from datacheck.scan.measurement_settings import MeasurementSettings, missing_measurements
 from datacheck.scan.pairs import CachedSecondRead, NoSecondRead
 from datacheck.scan.prior_results import PriorResults, read_prior_results
 from datacheck.scan.run_dir import Journal, run_location
@@ -133,17 +131,17 @@ def baseline_of(
     prior = read_prior_results(run.declared, request.reference, None)
     with run_documents.reading(request.run):
         results = _judge(run, request, prior).results
-    accepted = [finding for finding in results.findings if finding.severity is not Severity.INFO]
-    samples = {int(row) for finding in accepted for row in finding.rows}
+    findings = accepted(results.findings)
+    samples = {int(row) for finding in findings for row in finding.rows}
     started = run.document["run"]["started"]
-    data = make(accepted, run.state.table, run.declared.name, started, reason)
+    data = make(findings, run.state.table, run.declared.name, started, reason)
     if len(data) > BASELINE_BYTES:
         msg = (
             f"{request.run}: its findings make a baseline of {len(data):,} bytes; at most "
             f"{BASELINE_BYTES:,} are read. Waive whole rules in the schema instead."
         )
         raise UsageError(msg)
-    return data, len(accepted), len(samples), run.skipped_checks("baseline")
+    return data, len(findings), len(samples), run.skipped_checks("baseline")
 
 
 def _judge(run: StoredRun, request: Rescore, prior: PriorResults) -> Judged:
@@ -160,13 +158,7 @@ def _judge(run: StoredRun, request: Rescore, prior: PriorResults) -> Judged:
     criteria = choose_criteria(
         rates, run.level, prior, own_modules, allow_unread=request.allow_unread
     )
-    needed = MeasurementSettings.of(rates.schema, criteria.measures, run.level, outside=run.trusted)
-    try:
-        stored = MeasurementSettings.from_json(run.state.measured)
-        missing = list(missing_measurements(stored, needed, criteria.measures))
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise run_documents.unread(run.folder, error) from error
-    _check_measured(run, missing)
+    _check_measured(run, run.missing_measurements(criteria))
     no_second_read = NoSecondRead()
     read_pairs = CachedSecondRead(no_second_read, run.state.pairs)
     judged = judge_run(run.state, criteria, read_pairs, run.folder)

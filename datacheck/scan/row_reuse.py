@@ -1,17 +1,27 @@
-"""Which rows of earlier scans are still valid: those of items whose files have not changed since."""
+"""What a scan keeps of earlier ones: the rows of items whose files have not changed since.
+
+Earlier scans are the last finished one, and an interrupted one that has left its finished parts.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.model.table import SKIPPED, Table
+from datacheck.model.table import SKIPPED, Note, Table
+from datacheck.rules.selection import CHANGED
+from datacheck.scan.rows import BoundedTables, share_keys
+from datacheck.scan.run_dir import Journal
 from datacheck.scan.run_state import RunState, Slot, Slots
+from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing, carried_digests
+from datacheck.sources.roots import Entries, Entry
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +75,33 @@ class ReusedRows:
         return Slots([item.path for item in done], [item.split for item in done], companions)
 
 
+def interrupted_run(journal: Journal, root: Path, schema: Schema) -> RunState | None:
+    """Return the state of an interrupted scan by its finished parts; None if there are none.
+
+    Args:
+        journal: has the parts.
+        root: the data folder.
+        schema: that of the scan.
+    """
+    entries: dict[str, Entry] = {}
+    items: dict[Slot, Sequence[str]] = {}
+    tables = BoundedTables(schema)
+    undeclared: set[str] = set()
+    for part in journal.parts():
+        # Any error: a damaged part counts as not done.
+        with contextlib.suppress(Exception):
+            undeclared |= part.undeclared
+            for table in part.tables:
+                tables.add(table)
+            entries |= part.entries
+            items |= part.items
+    if not items:
+        return None
+    listing = Listing(root, Entries.of(entries.values()))
+    rows = tables.table()
+    return RunState(listing, journal.key, Slots.of(items), rows, sorted(undeclared))
+
+
 def unchanged(listing: Listing, key: str, past: RunState) -> bool:
     """Tell whether a past scan measured the same, and no file has changed, come or gone since."""
     if not past.whole or past.key != key or listing.skipped != past.listing.skipped:
@@ -73,6 +110,62 @@ def unchanged(listing: Listing, key: str, past: RunState) -> bool:
     if before.paths != now.paths or not before.settled().all():
         return False
     return bool(now.same(before, np.arange(len(now))).all())
+
+
+def reuse_all(past: RunState, listing: Listing) -> RunState:
+    """Return the state of a past scan of data that have not changed since.
+
+    Args:
+        past: that scan; `unchanged` holds.
+        listing: the new listing.
+    """
+    new_listing = replace(
+        past.listing,
+        root=listing.root,
+        roots=listing.roots,
+        refused=listing.refused,
+        alone=listing.alone,
+    )
+    notes = [note for note in past.notes if note.code != CHANGED]
+    written = past.compared and len(notes) == len(past.notes)
+    return replace(past, listing=new_listing, notes=notes, compared=True, written=written)
+
+
+def same_data_run(past: RunState | None, listing: Listing, only: str | None) -> Path | None:
+    """Return the folder of an earlier run if it scanned the same data, else None.
+
+    One ``--output`` folder may hold runs of any data.
+    """
+    if past is None or past.folder == Path() or past.only != only:
+        return None
+    return past.folder if _folders(past.listing) == _folders(listing) else None
+
+
+def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
+    return listing.root.resolve(), {name: path.resolve() for name, path in listing.roots.items()}
+
+
+def changes(listing: Listing, past: RunState | None, items: Sequence[Item]) -> list[Note]:
+    """Return a note for every file whose content differs from the last finished scan.
+
+    Args:
+        listing: the new listing with digests.
+        past: that scan.
+        items: give each file's split.
+    """
+    if past is None or not len(past.listing.entries):
+        return []
+    split = {item.path: item.split for item in items}
+    notes = []
+    for old in past.listing.entries:
+        entry = listing.by_path.get(old.path)
+        if entry is not None and old.digest and entry.digest and old.digest != entry.digest:
+            size = f"{old.size:,} bytes" + (
+                "" if old.size == entry.size else f", now {entry.size:,}"
+            )
+            message = f"its content has changed since the scan of {past.when} ({size})"
+            notes.append(Note(CHANGED, entry.path, message, split=split.get(entry.path, "")))
+    return notes
 
 
 def reuse_rows(
@@ -112,10 +205,14 @@ def reuse_rows(
         if past.key != key:
             continue
         reused_slots: set[Slot] = set()
-        skipped = _skipped(past.table)
+        skipped_slots = skipped(past.table)
         for place, item in enumerate(items):
             slot = item.path, item.split
-            if reused.done[place] or slot in skipped or (before := past.items.get(slot)) is None:
+            if (
+                reused.done[place]
+                or slot in skipped_slots
+                or (before := past.items.get(slot)) is None
+            ):
                 continue
             files = files_of(item)
             file_places = [listing.entries.find(file) for file in files]
@@ -132,7 +229,8 @@ def reuse_rows(
     return reused
 
 
-def _skipped(table: Table) -> set[Slot]:
+def skipped(table: Table) -> set[Slot]:
+    """Return path and split of the items with skipped samples."""
     return {
         (table.files[i], table.splits[i]) for i in np.flatnonzero(table.status == SKIPPED).tolist()
     }
@@ -145,14 +243,3 @@ def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
         count=len(table),
     )
     return table if mask.all() else table.take(np.flatnonzero(mask))
-
-
-def share_keys(table: Table, listing: Listing) -> None:
-    """Replace a table's keys by equal texts of the listing, so that each path is stored once."""
-    entries = listing.entries
-    if table.files is table.keys:
-        places = [entries.find(key) for key in table.keys]
-        pairs = zip(places, table.keys, strict=True)
-        table.keys = table.files = [
-            entries.paths[place] if place >= 0 else key for place, key in pairs
-        ]

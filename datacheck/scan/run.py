@@ -23,7 +23,7 @@ from typing import Any
 
 from datacheck.errors import DamagedRunError
 from datacheck.model.finding import Progress
-from datacheck.scan.incremental import measure_dataset, scan_job
+from datacheck.scan.incremental import measure_dataset
 from datacheck.scan.judging import choose_criteria, judge_run
 from datacheck.scan.pairs import CachedSecondRead, Rereader
 from datacheck.scan.prior_results import PriorResults, read_prior_results
@@ -73,7 +73,7 @@ def _scan(
     criteria = choose_criteria(
         dataset.rates, level, prior, request.paths, allow_unread=request.allow_unread
     )
-    job = scan_job(dataset, criteria, request)
+    job = dataset.job(request, [measure.name for measure in criteria.measures], level)
     place = run_location(dataset.schema, dataset.root, dataset.only, request.roots, request.output)
     journal = Journal(place, criteria.settings.key)
     with journal.held():

@@ -15,27 +15,21 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import orjson
 
 from datacheck.errors import StorageError, UsageError, check_name
-from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.model.table import Table, concatenate
-from datacheck.rules.base import pluralize
+from datacheck.model.table import Table
 from datacheck.runtime import beneath, folders, fsops
 from datacheck.runtime.documents import check_values
 from datacheck.runtime.hashing import digest_value
 from datacheck.scan import run_documents
-from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT, read_result
-from datacheck.scan.run_state import RunState, Slot, Slots, read_state
-from datacheck.scan.unlisted import BoundedTables
+from datacheck.scan.run_documents import NAMES, PAGE, PREVIEWS, RESULT
 from datacheck.schema.model import Schema
-from datacheck.sources.listing import Listing
-from datacheck.sources.roots import Entries, Entry
+from datacheck.sources.roots import Entry
 from datacheck.workers.wire import FRAME, check, decode, encode, int64, text
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
@@ -271,13 +265,36 @@ def _result_problem(folder: int) -> str:
 # ------------------------------------------------------------------------------------------ journal
 
 
+@dataclass(frozen=True, eq=False)
+class StoredPart:
+    """A finished part of a scan in progress.
+
+    Args:
+        tables: the rows.
+        items: the files that each item's rows came from, by path and split.
+        entries: the files by path as they were when they were read, with digests.
+        undeclared: fields in the data that the schema does not list.
+    """
+
+    tables: Sequence[Table]
+    items: Mapping[tuple[str, str], Sequence[str]]
+    entries: Mapping[str, Entry]
+    undeclared: AbstractSet[str]
+
+
 class Journal:
-    """The finished parts of a scan in progress; the same command, run again, resumes from them."""
+    """The finished parts of a scan in progress; the same command, run again, resumes from them.
+
+    Args:
+        place: where the parts are.
+        key: parts with another key are of a scan that measured otherwise.
+        purpose: part of the folder's name, so that other commands have folders of their own.
+    """
 
     def __init__(self, place: RunLocation, key: str, purpose: str = "") -> None:
         self._beside, self._stem = place.beside, f"{place.work}{purpose}"
         self._runs = place.output is None
-        self._key = key
+        self.key = key
         self._number = 0
 
     @contextlib.contextmanager
@@ -393,48 +410,46 @@ class Journal:
             return True
         return mark == _MARK
 
-    def parts(self, root: Path, schema: Schema) -> RunState | None:
-        """Return the state of an interrupted scan, or None; unreadable parts count as not done.
+    def parts(self) -> Iterator[StoredPart]:
+        """Yield the finished parts of an interrupted scan with the same key.
 
-        Args:
-            root: the data folder.
-            schema: that of the scan.
+        Unreadable parts count as not done.
         """
-        entries: dict[str, Entry] = {}
-        items: dict[Slot, Sequence[str]] = {}
-        tables = BoundedTables(schema)
-        undeclared: set[str] = set()
         bytes_left = PARTS_BYTES
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             self._number += 1
+            part = None
             # Any error: a damaged part counts as not done.
             with contextlib.suppress(Exception):
                 data = beneath.read_in(self._here, name, min(bytes_left, PART_BYTES))
                 bytes_left -= len(data)
-                head, _ = FRAME.unpack_from(data)
-                check_values(data[: FRAME.size + head])
-                part = decode(data, most=len(data))  # each row has its own key, so bytes bound rows
-                if part["key"] == self._key:
-                    rows = list(map(Table.from_wire, part["tables"]))
-                    check(part, _PART)
-                    part_entries = {entry[0]: Entry(*entry) for entry in part["entries"]}
-                    done = {(path, split): files for path, split, files in part["items"]}
-                    undeclared |= set(part["undeclared"])
-                    # Only now, when no check can fail: rows without their items would come twice.
-                    for table in rows:
-                        tables.add(table)
-                    entries |= part_entries
-                    items |= done
-        if not items:
+                part = self._decoded(data)
+            if part is not None:
+                yield part
+
+    def _decoded(self, data: bytes) -> StoredPart | None:
+        """Return a part, or None if it has another key.
+
+        Raises:
+            Exception: of many kinds, where the part is damaged.
+        """
+        head, _ = FRAME.unpack_from(data)
+        check_values(data[: FRAME.size + head])
+        part = decode(data, most=len(data))  # each row has its own key, so bytes bound rows
+        if part["key"] != self.key:
             return None
-        listing = Listing(root, Entries.of(entries.values()))
-        return RunState(
-            listing, self._key, Slots.of(items), concatenate(tables.tables()), sorted(undeclared)
+        tables = list(map(Table.from_wire, part["tables"]))
+        check(part, _PART)
+        return StoredPart(
+            tables,
+            {(path, split): files for path, split, files in part["items"]},
+            {entry[0]: Entry(*entry) for entry in part["entries"]},
+            set(part["undeclared"]),
         )
 
     def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
         """Store a finished part (table, items, entries, undeclared), and more tables of it."""
-        record = {"key": self._key, "tables": [part["table"], *more]}
+        record = {"key": self.key, "tables": [part["table"], *more]}
         record |= {name: part[name] for name in ("items", "entries", "undeclared")}
         data = b"".join(encode(record))  # one write: most of its pieces have a few bytes
         fsops.write_file(
@@ -463,147 +478,3 @@ class Journal:
         # Without its lock, the folder may become another scan's.
         fsops.remove_file(self.folder / _LOCK, self._here)
         fsops.remove_empty(self.folder, self._within)
-
-
-Read = TypeVar("Read")
-
-_LEFT_OUT = {
-    "findings": "more finding",
-    "suppressed": "more known finding",
-    "unchecked": "more sentence",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class _StoredFinding(Finding):
-    """A finding of a result.json, which has the number of its samples but not their rows."""
-
-    count: int = 0
-
-    @property
-    def failed(self) -> int:
-        """How many samples fail."""
-        return self.count
-
-
-@dataclass(frozen=True, eq=False)
-class _StoredReport(Report):
-    """A report that may lack its last findings; the verdict is that of all findings."""
-
-    verdict: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """What the command line returned."""
-        return int(self.verdict["exit_code"])
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of findings by severity."""
-        return dict(self.verdict["counts"])
-
-
-def finished(folder: Path, read: Callable[[Report, RunState], Read]) -> Read:
-    """Return the result of `read` on the report and the state of a finished run.
-
-    Args:
-        folder: of the run, or the folder of all runs for the newest.
-        read: as for `read_run`.
-
-    Raises:
-        UsageError: there is no such run, or it cannot be read.
-        StorageError: this user may not read it.
-    """
-
-    def checked(place: Path, document: dict[str, Any]) -> Read:
-        state = read_state(place)
-        samples = len(state.table)
-        run_documents.check_valid(run_documents.read_valid(place, samples), document, samples)
-        return read(_report(document, place.resolve()), state)
-
-    return read_run(folder, checked)
-
-
-def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
-    """Return the result of `read` on a finished run's folder and result.json.
-
-    Args:
-        folder: of the run, or the folder of all runs for the newest.
-        read: any error that it raises is reported as a fault of the run.
-
-    Raises:
-        UsageError: there is no such run, or it cannot be read.
-        StorageError: this user may not read it.
-    """
-    place = run_documents.run_in(folder)
-    if place is None:
-        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
-        raise UsageError(msg)
-    try:
-        return read(place, read_result(place))
-    except Exception as error:
-        raise run_documents.unread(folder, error) from error
-
-
-def _report(document: Mapping[str, Any], place: Path) -> Report:
-    counts = [
-        (count, _LEFT_OUT[name])
-        for name, count in document.get("left_out", {}).items()
-        if name in _LEFT_OUT
-    ]
-    left_out = [
-        f"{pluralize(count, unit)}, for which result.json has no room" for count, unit in counts
-    ]
-    return _StoredReport(
-        document["run"],
-        document["dataset"],
-        document["schema"],
-        [_verdict(code, rule) for code, rule in document["rules"].items()],
-        [_finding(record) for record in document["findings"]],
-        document["verdict"]["valid"],
-        [*document["unchecked"], *left_out],
-        document["crashes"],
-        str(place),
-        [_finding(record) for record in document.get("suppressed", [])],
-        verdict=document["verdict"],
-    )
-
-
-def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
-    return RuleVerdict(
-        code,
-        rule["name"],
-        Verdict(rule["status"]),
-        Severity(rule["severity"]),
-        Level(rule["level"]),
-        rule.get("checked", 0),
-        rule.get("failed", 0),
-        rule.get("skipped", {}),
-        tuple(rule.get("unseen", ())),
-        rule.get("why", ""),
-        rule["options"],
-        rule.get("compared", {}),
-    )
-
-
-def _finding(record: Mapping[str, Any]) -> Finding:
-    cause = record["cause"]
-    return _StoredFinding(
-        record["rule"],
-        record["name"],
-        Severity(record["severity"]),
-        Level(record["level"]),
-        tuple(record["fields"]),
-        record["message"],
-        np.zeros(0, np.int64),
-        record["of"],
-        tuple(record["examples"]),
-        record["measured"],
-        record["expected"],
-        cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}),
-        record["fix"],
-        record["kind"],
-        record["hides"],
-        record["split"],
-        record.get("suppressed", ""),
-        count=record["failed"],
-    )

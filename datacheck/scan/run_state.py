@@ -1,7 +1,8 @@
 """The state of a scan: its rows, and all that the next scan needs to keep them.
 
 A finished run stores the rows in ``samples.parquet`` and the rest in ``listing.npz``, which holds
-columns and a JSON head as `numpy.savez` stores them.
+columns and a JSON head as `numpy.savez` stores them. `finished` reads the state together with the
+report that the run has stored in ``result.json``.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import io
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 
+from datacheck.errors import UsageError
+from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.model.table import Note, Table, Texts
+from datacheck.rules.base import pluralize
 from datacheck.runtime.documents import Arrays
-from datacheck.scan.run_documents import LISTING, SAMPLES, parse_head, read_started
+from datacheck.scan import run_documents
+from datacheck.scan.run_documents import LISTING, SAMPLES, parse_head, read_result, read_started
 from datacheck.scan.samples import read_table
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Entries
@@ -119,6 +124,20 @@ class RunState:
     only: str | None = None
     folder: Path = Path()
     written: bool = False
+
+    @staticmethod
+    def of_loader(
+        factory: str, table: Table, undeclared: Iterable[str], deaths: Sequence[dict[str, str]]
+    ) -> RunState:
+        """Return the state of the audit of a loader: without files, so no later scan reuses rows.
+
+        Args:
+            factory: the loader.
+            table, undeclared, deaths: as above.
+        """
+        listing = Listing(Path(factory), Entries.of([]))
+        slots = Slots([], [], {})
+        return RunState(listing, "", slots, table, undeclared=sorted(undeclared), deaths=deaths)
 
 
 def state_bytes(past: RunState) -> memoryview:
@@ -330,3 +349,150 @@ def last_finished(folders: Sequence[Path]) -> RunState | None:
         with contextlib.suppress(Exception):
             return read_state(folder)
     return None
+
+
+# ------------------------------------------------------------------------------------ finished run
+
+
+Read = TypeVar("Read")
+
+_LEFT_OUT = {
+    "findings": "more finding",
+    "suppressed": "more known finding",
+    "unchecked": "more sentence",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredFinding(Finding):
+    """A finding of a result.json, which has the number of its samples but not their rows."""
+
+    count: int = 0
+
+    @property
+    def failed(self) -> int:
+        """How many samples fail."""
+        return self.count
+
+
+@dataclass(frozen=True, eq=False)
+class _StoredReport(Report):
+    """A report that may lack its last findings; the verdict is that of all findings."""
+
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returned."""
+        return int(self.verdict["exit_code"])
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by severity."""
+        return dict(self.verdict["counts"])
+
+
+def finished(folder: Path, read: Callable[[Report, RunState], Read]) -> Read:
+    """Return the result of `read` on the report and the state of a finished run.
+
+    Args:
+        folder: of the run, or the folder of all runs for the newest.
+        read: as for `read_run`.
+
+    Raises:
+        UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
+    """
+
+    def checked(place: Path, document: dict[str, Any]) -> Read:
+        state = read_state(place)
+        samples = len(state.table)
+        run_documents.check_valid(run_documents.read_valid(place, samples), document, samples)
+        return read(_report(document, place.resolve()), state)
+
+    return read_run(folder, checked)
+
+
+def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
+    """Return the result of `read` on a finished run's folder and result.json.
+
+    Args:
+        folder: of the run, or the folder of all runs for the newest.
+        read: any error that it raises is reported as a fault of the run.
+
+    Raises:
+        UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
+    """
+    place = run_documents.run_in(folder)
+    if place is None:
+        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    try:
+        return read(place, read_result(place))
+    except Exception as error:
+        raise run_documents.unread(folder, error) from error
+
+
+def _report(document: Mapping[str, Any], place: Path) -> Report:
+    counts = [
+        (count, _LEFT_OUT[name])
+        for name, count in document.get("left_out", {}).items()
+        if name in _LEFT_OUT
+    ]
+    left_out = [
+        f"{pluralize(count, unit)}, for which result.json has no room" for count, unit in counts
+    ]
+    return _StoredReport(
+        document["run"],
+        document["dataset"],
+        document["schema"],
+        [_verdict(code, rule) for code, rule in document["rules"].items()],
+        [_finding(record) for record in document["findings"]],
+        document["verdict"]["valid"],
+        [*document["unchecked"], *left_out],
+        document["crashes"],
+        str(place),
+        [_finding(record) for record in document.get("suppressed", [])],
+        verdict=document["verdict"],
+    )
+
+
+def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
+    return RuleVerdict(
+        code,
+        rule["name"],
+        Verdict(rule["status"]),
+        Severity(rule["severity"]),
+        Level(rule["level"]),
+        rule.get("checked", 0),
+        rule.get("failed", 0),
+        rule.get("skipped", {}),
+        tuple(rule.get("unseen", ())),
+        rule.get("why", ""),
+        rule["options"],
+        rule.get("compared", {}),
+    )
+
+
+def _finding(record: Mapping[str, Any]) -> Finding:
+    cause = record["cause"]
+    return _StoredFinding(
+        record["rule"],
+        record["name"],
+        Severity(record["severity"]),
+        Level(record["level"]),
+        tuple(record["fields"]),
+        record["message"],
+        np.zeros(0, np.int64),
+        record["of"],
+        tuple(record["examples"]),
+        record["measured"],
+        record["expected"],
+        cause and Cause(**cause | {"alternatives": tuple(cause["alternatives"])}),
+        record["fix"],
+        record["kind"],
+        record["hides"],
+        record["split"],
+        record.get("suppressed", ""),
+        count=record["failed"],
+    )

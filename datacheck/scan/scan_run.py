@@ -1,4 +1,4 @@
-"""A scan as its caller sees it: the request, and the finished run."""
+"""A scan as its caller sees it: the request, the loader to audit, and the finished run."""
 
 from __future__ import annotations
 
@@ -60,6 +60,29 @@ class Request:
     paths: Sequence[str] = ()
     level: Depth | None = None
     allow_unread: bool = False
+
+
+COMPARED = 2000
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The loader that a scan audits.
+
+    Args:
+        factory: ``module:function``; called without arguments it returns a map-style dataset.
+        schema: what its samples promise.
+        files: the schema of the files that it reads (`Request.data`), None where they are not
+            scanned.
+        split: the split that it serves, "" where there is one only.
+        compared: how many samples are read a second time.
+    """
+
+    factory: str
+    schema: Schema
+    files: Schema | None = None
+    split: str = ""
+    compared: int = COMPARED
 
 
 @dataclass(frozen=True, eq=False)

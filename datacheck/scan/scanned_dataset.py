@@ -13,6 +13,8 @@ from pathlib import Path
 from datacheck.errors import UsageError
 from datacheck.model.sample import Depth
 from datacheck.model.table import Note
+from datacheck.scan.measure_tasks import ScanJob
+from datacheck.scan.scan_run import Request
 from datacheck.schema.model import Schema
 from datacheck.sources import (
     check_alone,
@@ -63,6 +65,26 @@ class ScannedDataset:
     def default_level(self) -> Depth:
         """How deep a scan reads where the user names no level."""
         return "deep" if self.listing.nbytes <= SMALL else "numeric"
+
+    def job(self, request: Request, measures: Sequence[str], level: Depth) -> ScanJob:
+        """Return what all tasks of a scan share.
+
+        Args:
+            request: the options of the scan.
+            measures: names of the measurements.
+            level: how deep the scan reads.
+        """
+        return ScanJob(
+            self.schema,
+            self.root,
+            self.roots,
+            measures,
+            level,
+            request.workers,
+            request.scheduler,
+            request.limits,
+            request.paths,
+        )
 
     def items(self) -> Sequence[Item]:
         """Return the items to read; planned at each call, as a million of them take much memory."""

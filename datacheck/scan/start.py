@@ -8,17 +8,13 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.model.finding import Progress
-from datacheck.model.table import Texts
 from datacheck.rules import rules_for
 from datacheck.rules.selection import rule_complaints
 from datacheck.scan.run import run_scan
-from datacheck.scan.scan_run import FailOn, Request, ScanRun
+from datacheck.scan.scan_run import COMPARED, Audit, FailOn, Request, ScanRun
 from datacheck.scan.scanned_dataset import list_dataset
-from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
-from datacheck.sources.kinds import NO_GROUP
-from datacheck.sources.listing import Listing
 
 __all__ = [
     "FailOn",
@@ -63,28 +59,10 @@ def scan(
     )
     run = run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
     if schema is None:
+        from datacheck.scan.suggest import check_layout  # noqa: PLC0415  it loads all built-in schemas
+
         check_layout(run, Path(data))
     return run
-
-
-def check_layout(run: ScanRun, data: Path) -> None:
-    """Refuse a scan whose schema was chosen by file names, where no file has the schema's groups.
-
-    Raises:
-        UsageError: the schema is wrong: every sample is unreadable for that reason.
-    """
-    reasons = Texts.of(run.table.reasons).words
-    if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
-        return
-    from datacheck.scan.suggest import typed  # noqa: PLC0415  it loads all built-in schemas
-
-    group_pattern = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
-    msg = (
-        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but "
-        f"none holds a group "
-        f"like {group_pattern}: datacheck init {typed(data)} drafts a schema from what is in them"
-    )
-    raise UsageError(msg)
 
 
 def scan_loader(
@@ -118,9 +96,8 @@ def scan_loader(
         UsageError: the loader cannot be built, or an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
-    # Only scans of loaders need these.
+    # Only scans of loaders need it.
     from datacheck.scan.loader_audit.audit import run_audit  # noqa: PLC0415
-    from datacheck.scan.loader_audit.loader_process import COMPARED, Audit  # noqa: PLC0415
 
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     paths = options.pop("paths", None) or paths_of(
@@ -129,12 +106,8 @@ def scan_loader(
     files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
-    return run_audit(
-        chosen,
-        Audit(factory, files, split, COMPARED if compare is None else compare),
-        request,
-        progress,
-    )
+    audit = Audit(factory, chosen, files, split, COMPARED if compare is None else compare)
+    return run_audit(audit, request, progress)
 
 
 def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | None) -> Schema:
@@ -184,7 +157,9 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     """
     from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    return fitting(data)[0] if name is None else load_schema(name, _rule_complaints)
+    if name is None:
+        return fitting(data)[0]
+    return load_schema(name, lambda schema: list(rule_complaints(schema, rules_for(schema))))
 
 
 def fitting(data: Path) -> tuple[Schema, int, int]:
@@ -193,22 +168,12 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
-    from datacheck.scan.suggest import texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
+    from datacheck.scan.suggest import advice, texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = list_dataset(data)
     problem = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
     if problem:
         raise UsageError(problem)
-    schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
+    schema = choose_schema(lambda schema: matches(schema, listing), lambda: advice(data, listing))
     return schema, matches(schema, listing), len(listing.entries)
-
-
-def _advice(data: Path, listing: Listing) -> list[str]:
-    from datacheck.scan.suggest import advice  # noqa: PLC0415  it loads all built-in schemas
-
-    return advice(data, listing)
-
-
-def _rule_complaints(schema: Schema) -> list[Complaint]:
-    return list(rule_complaints(schema, rules_for(schema)))

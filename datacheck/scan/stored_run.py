@@ -13,9 +13,10 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.model.sample import Depth
-from datacheck.scan.run_dir import read_run
-from datacheck.scan.run_documents import read_schema
-from datacheck.scan.run_state import RunState, read_state
+from datacheck.scan.judging import Criteria
+from datacheck.scan.measurement_settings import MeasurementSettings, missing_measurements
+from datacheck.scan.run_documents import read_schema, unread
+from datacheck.scan.run_state import RunState, read_run, read_state
 from datacheck.scan.scanned_dataset import with_stated_values
 from datacheck.schema.model import Schema
 from datacheck.sources import with_rate
@@ -52,6 +53,22 @@ class StoredRun:
         """How deep the run has read."""
         level: Depth = self.document["run"].get("level", "numeric")
         return level
+
+    def missing_measurements(self, criteria: Criteria) -> list[str]:
+        """Return phrases that say why the rows cannot be judged by these criteria.
+
+        Raises:
+            DamagedRunError: the stored settings of the measurements are damaged.
+        """
+        measures = criteria.measures
+        needed = MeasurementSettings.of(
+            criteria.rates.schema, measures, self.level, outside=self.trusted
+        )
+        try:
+            stored = MeasurementSettings.from_json(self.state.measured)
+            return list(missing_measurements(stored, needed, measures))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise unread(self.folder, error) from error
 
     def skipped_checks(self, command: str) -> list[str]:
         """Return a sentence on the checks that did not run; [] where there are none."""

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from datacheck.errors import ManyLines
+from datacheck.errors import ManyLines, UsageError
 from datacheck.formats.base import format_of, formats
 from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
+from datacheck.model.table import Texts
 from datacheck.rules.base import pluralize
+from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
 from datacheck.schema.model import Schema, file_templates
 from datacheck.sources import matches
+from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.listing import Listing, target
 
 SPLITS = frozenset(
@@ -393,6 +396,24 @@ def _below(schema: Schema, root: Path, paths: list[str]) -> Path | None:
         if counted:
             return root.joinpath(*max(counted, key=lambda folder: counted[folder]))
     return None
+
+
+def check_layout(run: ScanRun, data: Path) -> None:
+    """Refuse a scan whose schema was chosen by file names, where no file has the schema's groups.
+
+    Raises:
+        UsageError: the schema is wrong: every sample is unreadable for that reason.
+    """
+    reasons = Texts.of(run.table.reasons).words
+    if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
+        return
+    group_pattern = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
+    msg = (
+        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but "
+        f"none holds a group "
+        f"like {group_pattern}: datacheck init {typed(data)} drafts a schema from what is in them"
+    )
+    raise UsageError(msg)
 
 
 def _shown(folder: Path) -> Path:

@@ -11,21 +11,24 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import orjson
 
 from datacheck import __version__
-from datacheck.model.finding import Report, Verdict
+from datacheck.model.finding import Report, Severity, Verdict
 from datacheck.model.sample import Depth
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, Note, Table, Texts
 from datacheck.rules.engine import RuleResults
 from datacheck.rules.measurement import NOT_READ
+from datacheck.rules.selection import CHANGED
 from datacheck.scan.coverage import ReadCoverage
-from datacheck.scan.previous_runs import changes_since
+from datacheck.scan.run_documents import read_result
 from datacheck.scan.run_state import RunState
 from datacheck.schema.model import ANY, Schema, pixels
 
 _NAMED = 3
 _LEAST_SECONDS = 0.001
 _RATE = "DC503"  # the note on LeRobot datasets whose info.json files give different rates
+_SINCE_BYTES = 20_000  # for the ids of findings that are new or gone
 _RULES = 6  # up to this many rules are named with code and name, more by code
 
 
@@ -89,7 +92,7 @@ def report_of(facts: RunContext, command: str, fail_on: str, judged: RuleResults
         [*judged.crashes, *facts.state.deaths],
         suppressed=judged.suppressed,
     )
-    return replace(report, run=run | changes_since(report, facts.last))
+    return replace(report, run=run | _changes_since(report, facts.last))
 
 
 def _dataset(facts: RunContext, judged: RuleResults) -> dict[str, Any]:
@@ -211,3 +214,78 @@ def _count(number: int, noun: str) -> str:
 
 def _more(number: int) -> str:
     return f" … {number - _NAMED} more" if number > _NAMED else ""
+
+
+# ------------------------------------------------------------------------------------------- since
+
+
+def _changes_since(report: Report, folder: Path | None) -> dict[str, Any]:
+    """Return ``since`` of a report's run: errors and warnings that are new or gone.
+
+    Args:
+        report: of a scan.
+        folder: of the run before it.
+
+    Returns:
+        {} where that run is None, cannot be read, or has lost findings to truncation.
+
+    Notes:
+        Findings that a baseline suppresses count as known. A finding is gone only if its rule was
+        judged this time. ``other`` names the differences besides the data (schema, version, depth,
+        reference), since findings may come and go with them. DC108 is left out: it reports changed
+        files itself.
+    """
+    if folder is None:
+        return {}
+    try:
+        document = read_result(folder)
+        missing = {"findings", "suppressed"} & {*document.get("left_out", {})}
+        return {} if missing else {"since": _finding_changes(report, document)}
+    except (OSError, ValueError, LookupError):
+        return {}
+
+
+def _finding_changes(report: Report, before: dict[str, Any]) -> dict[str, Any]:
+    earlier = before["run"]
+    run = report.run
+    judged = {v.code for v in report.verdicts if v.verdict in {Verdict.PASS, Verdict.FAIL}} - {
+        CHANGED
+    }
+    reported = [
+        record
+        for record in [*before["findings"], *before.get("suppressed", [])]
+        if record["severity"] != "info"
+    ]
+    known_ids = {record["id"] for record in reported}
+    ids = {f.id for f in [*report.findings, *report.suppressed] if f.severity is not Severity.INFO}
+    fresh = {f.id for f in report.findings if f.code != CHANGED} & ids - known_ids
+    pairs = {
+        "schema": (before["schema"]["digest"], report.schema["digest"]),
+        "version": (earlier["version"], run["version"]),
+        "depth": (earlier["level"], run["level"]),
+        "reference": tuple(record.get("reference", {}).get("run") for record in (earlier, run)),
+    }
+    return {
+        "run": str(earlier["id"]),
+        "started": str(earlier["started"]),
+        "new": _count_and_ids(finding.id for finding in report.findings if finding.id in fresh),
+        "gone": _count_and_ids(
+            record["id"]
+            for record in reported
+            if record["id"] not in ids and record["rule"] in judged
+        ),
+        "other": [aspect for aspect, (record, current) in pairs.items() if record != current],
+    }
+
+
+def _count_and_ids(names: Iterable[str]) -> dict[str, Any]:
+    """Return the number of different findings, and the ids of the first of them."""
+    distinct = list(dict.fromkeys(names))
+    room = _SINCE_BYTES
+    ids = []
+    for name in distinct:
+        room -= len(orjson.dumps(name))
+        if room < 0:
+            break
+        ids.append(name)
+    return {"count": len(distinct), "ids": ids}

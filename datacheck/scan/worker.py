@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import socket
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,11 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.model.sample import Block
-from datacheck.model.table import FAULT, Table, Texts, concatenate
+from datacheck.model.table import Table, Texts, concatenate
 from datacheck.plugins import add_module_folders
-from datacheck.rules.measurement import NOT_READ, MeasurementRunner, UnmeasurableError
-from datacheck.rules.measures import in_form
-from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask, known_measures
-from datacheck.scan.rows import checked_rows, unread_rows
-from datacheck.scan.unlisted import BoundedTables
-from datacheck.schema.model import Schema
-from datacheck.sources import open_source
+from datacheck.rules.measurement import NOT_READ, MeasurementRunner, known_measures
+from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask
+from datacheck.scan.rows import BoundedTables, may_answer, measured_rows, slots_of, unread_rows
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import digest_entry, stat_entry
 from datacheck.sources.roots import NOT_WHOLE, Entry
@@ -60,9 +55,8 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     return (
         items.issuperset(answered)
         and _can_be_cut(*answer["cut"])
-        and _covers_items(items, whole_items, table)
+        and may_answer(table, items, whole_items, plain=bool(task.get("plain")))
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
-        and (not task.get("plain") or in_form(table.columns))
         and "deaths" not in answer  # the parent adds these
     )
 
@@ -70,21 +64,6 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
 def _can_be_cut(total: int, step: int) -> bool:
     """Tell whether a file may have `total` samples in parts of `step`."""
     return total <= SAMPLES and total <= step * _MOST_PARTS
-
-
-def _covers_items(
-    items: set[tuple[str, str]], whole_items: set[tuple[str, str]], table: Table
-) -> bool:
-    """Tell whether all rows belong to these items, and each whole item has at least one row.
-
-    Notes:
-        The words are compared first, so that there are not too many pairs to look at.
-    """
-    files, splits = ({item[i] for item in items} for i in (0, 1))
-    words_fit = files.issuperset(Texts.of(table.files).words) and splits.issuperset(
-        Texts.of(table.splits).words
-    )
-    return words_fit and items >= _slots(table) >= whole_items
 
 
 @answers(
@@ -118,12 +97,12 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
     schema = task.schema
-    source = open_source(schema, task.root, task.roots, level=task.level)
+    source = task.open_source(level=task.level)
     source.unlisted = schema.reads_unlisted and task.level != "structure"
     add_module_folders(task.paths)
     measures = known_measures(schema)
     runner = MeasurementRunner(schema, [measures[name] for name in task.measures])
-    reading = _Reading(source, task.items, beat, schema)
+    reading = _Reading(source, task, beat)
     rows = BoundedTables(schema)
     unread: dict[int, list[Unread]] = {}
     for block in source.read_all(task.items, reading.begin):
@@ -134,14 +113,14 @@ def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
             if block.alone:
                 rows = BoundedTables(schema, _rows_of_others(rows, block.key))
         else:
-            for table in _rows(runner, block, unlisted=source.unlisted):
+            for table in measured_rows(runner, block, unlisted=source.unlisted):
                 rows.add(table)
     for number, failures in unread.items():
         item = task.items[number]
         rows.add(unread_rows(failures, item.path, item.split))
     spoiled = reading.spoiled_files()
     files = list(zip(task.items, reading.files, strict=True))
-    table = _complete_rows(concatenate(rows.tables()), schema, files, spoiled)
+    table = _complete_rows(rows.table(), task, files, spoiled)
     undeclared = rows.named(runner.undeclared) | {name + NOT_READ for name in source.passed}
     return MeasuredItems(
         table=table.as_wire(),
@@ -167,19 +146,16 @@ class _Reading:
 
     Args:
         source: opens them.
-        items: of the task.
+        task: its items; the memory and time of the schema's own checks are not the file's fault.
         beat: called with an item's number before it is touched.
-        schema: the memory and time of its own checks are not the file's fault.
     """
 
-    def __init__(
-        self, source: Source, items: Sequence[Item], beat: Callable[[int], None], schema: Schema
-    ) -> None:
+    def __init__(self, source: Source, task: MeasureTask, beat: Callable[[int], None]) -> None:
         self.place = 0  # the item that is being read
         self.waiting_bytes = 0  # of items that are read and not measured yet
-        self.files = [source.files(item) for item in items]
-        self._source, self._items, self._beat = source, items, beat
-        self._pulse = beat if isinstance(beat, Pulse) and not schema.checks else None
+        self.files = [source.files(item) for item in task.items]
+        self._source, self._items, self._beat = source, task.items, beat
+        self._pulse = beat if isinstance(beat, Pulse) and not task.schema.checks else None
         self._before: dict[str, Entry | None] = {}
 
     def begin(self, number: int) -> None:
@@ -221,51 +197,6 @@ class _Reading:
             for file, entry in sorted(self._before.items())
             if entry is not None and file not in spoiled
         ]
-
-
-def _rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) -> Iterator[Table]:
-    """Yield the rows of a block.
-
-    A sample on which a measurement of datacheck's own fails is unreadable; the others are judged.
-    """
-    try:
-        table = _measured_rows(runner, block, unlisted=unlisted, strict=True)
-    except UnmeasurableError:
-        failing = {i: why for i in range(len(block)) if (why := _failure(runner, block.take([i])))}
-    else:
-        yield table
-        return
-    for i, why in failing.items():
-        group = block.groups[i] if block.groups else ""
-        origin = block.origins[i]
-        yield unread_rows(
-            [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
-        )
-    if measurable := [i for i in range(len(block)) if i not in failing]:
-        yield _measured_rows(runner, block.take(measurable), unlisted=unlisted, strict=False)
-
-
-def _measured_rows(
-    runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
-) -> Table:
-    """Return the rows of a block.
-
-    Fields that the schema does not list are measured, but are not part of the samples.
-    """
-    if not unlisted:
-        return checked_rows(block, runner.measure(block, strict=strict))
-    listed, undeclared = runner.parted(block)
-    return checked_rows(
-        listed, runner.measure(listed, strict=strict) | runner.measure_unlisted(undeclared)
-    )
-
-
-def _failure(runner: MeasurementRunner, block: Block) -> str:
-    try:
-        runner.measure(block, strict=True)
-    except UnmeasurableError as error:
-        return str(error)
-    return ""
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -331,7 +262,7 @@ def _digest(
 
 
 def _complete_rows(
-    table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]
+    table: Table, task: MeasureTask, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]
 ) -> Table:
     """Return the table without files that changed while they were read, and with missing rows.
 
@@ -339,13 +270,13 @@ def _complete_rows(
     """
     changed: dict[tuple[str, str], str] = {}
     extra: list[Table] = []
-    have = _slots(table)
+    have = slots_of(table)
     for item, files in items:
         slot = (item.path, item.split)
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
             changed[slot] = file
         elif slot not in have and item.whole:
-            extra.append(unread_rows([_no_sample(schema, item)], *slot))
+            extra.append(unread_rows([_no_sample(item, task.schema.samples.each)], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table
     slots = list(zip(table.files, table.splits, strict=True))
@@ -366,21 +297,7 @@ def _complete_rows(
     )
 
 
-def _slots(table: Table) -> set[tuple[str, str]]:
-    """Return the (file, split) pairs of the rows."""
-    files = Texts.of(table.files)
-    splits = Texts.of(table.splits)
-    pairs = np.flatnonzero(
-        np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
-    )
-    return {
-        (files.words[pair // len(splits.words)], splits.words[pair % len(splits.words)])
-        for pair in pairs.tolist()
-    }
-
-
-def _no_sample(schema: Schema, item: Item) -> Unread:
-    each = schema.samples.each
+def _no_sample(item: Item, each: str | None) -> Unread:
     if not item.nbytes:
         return Unread(item.path, "DC103", "the file is empty (0 bytes)")
     return Unread(

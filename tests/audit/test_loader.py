@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.scan.loader_audit.determinism import _attributed, _differing, spread
+from datacheck.scan.loader_audit.determinism import _attributed, _differing
 from datacheck.scan.loader_audit.file_comparison import _clearly_larger
-from datacheck.scan.loader_audit.loader_process import Loader, read_all
+from datacheck.scan.loader_audit.loader_process import Loader, read_all, spread
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told
@@ -359,7 +359,7 @@ def test_a_value_that_only_one_pass_has_differs():
     [(5, 10, [0, 1, 2, 3, 4]), (100, 3, [0, 50, 99]), (3, 0, []), (9, 1, [0])],
 )
 def test_indices_are_spread_evenly(count, most, chosen):
-    assert spread(count, most) == chosen
+    assert spread(range(count), most) == chosen
 
 
 def test_only_so_many_samples_are_read_again_and_the_rest_is_said(audit):

@@ -28,6 +28,7 @@ from datacheck.runtime.documents import Arrays, check_values, open_document, rea
 from datacheck.runtime.hashing import digest64
 from datacheck.scan import Request, run_scan, samples, scan
 from datacheck.scan.rescore import Rescore, baseline_of, rescore
+from datacheck.scan.row_reuse import interrupted_run
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_documents import read_result
 from datacheck.scan.run_state import last_finished, read_state
@@ -595,13 +596,13 @@ def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
     with journal.held():
         file = journal.folder / "part-00000000"
         file.write_bytes(b"".join(encode(part)))
-        assert journal.parts(tmp_path, parse_schema(SCHEMA)) is not None
+        assert interrupted_run(journal, tmp_path, parse_schema(SCHEMA)) is not None
         for wrong in (table | {"nbytes": np.zeros(10**6, np.int64)}, table | {"nbytes": many}):
             file.write_bytes(b"".join(encode(part | {"tables": [wrong]})))
-            assert journal.parts(tmp_path, parse_schema(SCHEMA)) is None
+            assert interrupted_run(journal, tmp_path, parse_schema(SCHEMA)) is None
         file.unlink()
         os.mkfifo(file)
-        assert journal.parts(tmp_path, parse_schema(SCHEMA)) is None
+        assert interrupted_run(journal, tmp_path, parse_schema(SCHEMA)) is None
 
 
 # ----------------------------------------------------------------------------------- runs of others

@@ -11,7 +11,7 @@ from datacheck.report.html import run_summary
 from datacheck.report.split_tables import drifts
 from datacheck.rules.comparison import DriftResult, comparison_json, cumulative
 from datacheck.scan import scan
-from datacheck.scan.run_dir import finished
+from datacheck.scan.run_state import finished
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT
 from tests.report.made_drift import compared_rules, one

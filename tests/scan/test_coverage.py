@@ -10,10 +10,10 @@ from datacheck.model.finding import Severity
 from datacheck.model.table import CHECKED, SKIPPED, Measured, Table
 from datacheck.rules import catalogue
 from datacheck.rules.engine import judge
-from datacheck.rules.selection import choose_rules
+from datacheck.rules.selection import choose_rules, options_of, without_unread_rule
 from datacheck.scan import Request, run_scan
-from datacheck.scan.coverage import coverage, first_bytes_notes, notes_with_unread
-from datacheck.scan.judging import without_unread_rule
+from datacheck.scan.coverage import coverage as read_coverage
+from datacheck.scan.coverage import first_bytes_notes, notes_with_unread
 from datacheck.scan.run_state import RunState, Slots
 from datacheck.scan.suggest import foreign_lines
 from datacheck.scan.summary import RunContext, report_of
@@ -52,6 +52,10 @@ def past(root=Path(), *, status=CHECKED, digests=None, **files):
     return RunState(
         Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed
     )
+
+
+def coverage(state, schema, level):
+    return read_coverage(state, schema, level, options_of(schema, catalogue()["DC113"]))
 
 
 def unread(state, schema=PLAIN, *, allow=False):

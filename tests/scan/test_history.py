@@ -17,10 +17,9 @@ from datacheck.rules.base import Measure
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
-from datacheck.scan import Request, previous_runs, run_dir, run_scan
-from datacheck.scan.incremental import reuse_all
+from datacheck.scan import Request, run_dir, run_scan
 from datacheck.scan.measurement_settings import MeasurementSettings
-from datacheck.scan.row_reuse import reuse_rows
+from datacheck.scan.row_reuse import changes, interrupted_run, reuse_all, reuse_rows
 from datacheck.scan.run_state import RunState, Slots
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
@@ -113,10 +112,10 @@ def test_changed_content_is_noted_with_the_split_of_its_item():
     files = listing(entry("a", digest="1"), entry("b", digest="2", size=5))
     old = RunState(files, "k", Slots.of({}), make_table(""), (), "T")
     new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
-    (note,) = previous_runs.changes(new, old, [Item("b", "train")])
+    (note,) = changes(new, old, [Item("b", "train")])
     assert (note.code, note.key, note.split) == ("DC108", "b", "train")
     assert note.reason == "its content has changed since the scan of T (5 bytes)"
-    assert previous_runs.changes(new, None, []) == []
+    assert changes(new, None, []) == []
 
 
 def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
@@ -127,7 +126,7 @@ def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
         entry("gone", digest="4"),
     )
     new = listing(entry("a", digest="1"), entry("b", digest="9"), entry("c"))
-    assert [note.key for note in previous_runs.changes(new, last, [])] == ["b"]
+    assert [note.key for note in changes(new, last, [])] == ["b"]
 
 
 def measured_key(schema):
@@ -396,12 +395,12 @@ def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):
         journal.add(part("a"))
         journal.add(part("b"))
     with (again := journal_for(in_tmp)).held():
-        found = again.parts(in_tmp, make_schema())
+        found = interrupted_run(again, in_tmp, make_schema())
         assert found.table.keys == ["a", "b"]
         assert [e.digest for e in found.listing.entries] == ["1", "1"]
         assert list(found.undeclared) == ["u"]
         again.add(part("c"))
-        assert again.parts(in_tmp, make_schema()).table.keys == ["a", "b", "c"]
+        assert interrupted_run(again, in_tmp, make_schema()).table.keys == ["a", "b", "c"]
         again.clear()
         assert not again.folder.exists()
 
@@ -441,20 +440,20 @@ def test_a_part_that_somebody_forged_is_as_good_as_none(in_tmp, forge):
     with (journal := journal_for(in_tmp)).held():
         forged = forge(part("b"))
         journal.add(forged)
-        assert journal.parts(in_tmp, make_schema()) is None
+        assert interrupted_run(journal, in_tmp, make_schema()) is None
         journal.add(part("a"))
-        assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(journal, in_tmp, make_schema()).table.keys == ["a"]
 
 
 def test_parts_of_many_values_and_of_many_bytes_are_as_good_as_none(in_tmp, monkeypatch):
     with (journal := journal_for(in_tmp)).held():
         journal.add(part("a"))
         journal.add(part("b") | {"undeclared": [[]] * 2_100_000})  # 3 bytes each, and 64 of memory
-        assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(journal, in_tmp, make_schema()).table.keys == ["a"]
         journal.add(part("c"))
         size = (journal.folder / "part-00000000").stat().st_size
         monkeypatch.setattr(run_dir, "PARTS_BYTES", size + 10)
-        assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(journal, in_tmp, make_schema()).table.keys == ["a"]
 
 
 @pytest.mark.parametrize("call", ["open", "flock"])
@@ -472,7 +471,7 @@ def test_a_scan_that_begins_where_another_ends_has_a_folder(in_tmp, monkeypatch,
     monkeypatch.setattr(module, call, patched)
     with journal.held():
         journal.add(part("a"))
-        assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(journal, in_tmp, make_schema()).table.keys == ["a"]
         with (other := journal_for(in_tmp)).held():
             assert other.folder != journal.folder
 
@@ -486,9 +485,9 @@ def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_
         journal.add(part("b"))
         half = journal.folder / "part-00000001"
         half.write_bytes(half.read_bytes().replace(b'"entries"', b'"entriez"'))
-        assert journal.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(journal, in_tmp, make_schema()).table.keys == ["a"]
     with (other := journal_for(in_tmp, "else")).held():
-        assert other.parts(in_tmp, make_schema()) is None
+        assert interrupted_run(other, in_tmp, make_schema()) is None
 
 
 def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
@@ -501,7 +500,7 @@ def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
             assert not three.folder.exists()
     # Two that were killed go on
     with journal_for(in_tmp).held(), (again := journal_for(in_tmp)).held():
-        assert again.parts(in_tmp, make_schema()).table.keys == ["a"]
+        assert interrupted_run(again, in_tmp, make_schema()).table.keys == ["a"]
 
 
 class Begins(System):
@@ -534,7 +533,7 @@ def test_a_scan_that_begins_while_another_clears_its_folder_keeps_all_of_its_own
             monkeypatch.setattr(fsops, "SYSTEM", Begins(begin))
             journal.clear()
         assert other.folder == journal.folder
-        assert other.parts(in_tmp, make_schema()).table.keys == ["b"]
+        assert interrupted_run(other, in_tmp, make_schema()).table.keys == ["b"]
 
 
 def test_where_nothing_can_be_locked_each_scan_has_a_folder(in_tmp, monkeypatch):
@@ -568,5 +567,5 @@ def test_a_scan_of_unchanged_data_still_knows_what_could_not_be_listed(tmp_path)
     """Else a build makes a split of the folder, of which no sample can be read."""
     refused = [("locked", "folder cannot be read: permission denied")]
     new = replace(listing(), root=tmp_path, refused=refused, alone="a.zarr")
-    found = reuse_all(past(), new).state.listing
+    found = reuse_all(past(), new).listing
     assert (found.root, found.refused, found.alone) == (tmp_path, refused, "a.zarr")

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measuring import (
     SMALL_BYTES,
     SMALL_ITEMS,
@@ -11,6 +14,7 @@ from datacheck.scan.measuring import (
     batches,
 )
 from datacheck.sources.base import Item
+from tests.scan.conftest import make_schema
 
 
 def items(sizes):
@@ -50,5 +54,6 @@ def test_many_tiny_files_are_cut_by_number():
 def test_small_data_need_no_workers_and_nobody_starts_more_than_there_are_tasks(
     monkeypatch, asked, nbytes, count, tasks, expected
 ):
-    monkeypatch.setattr("datacheck.scan.measuring.usable_cpus", lambda: 7)
-    assert _workers(asked, nbytes, count, tasks) == expected
+    monkeypatch.setattr("datacheck.scan.measure_tasks.usable_cpus", lambda: 7)
+    job = ScanJob(make_schema(), Path(), {}, [], workers=asked)
+    assert _workers(job, nbytes, count, tasks) == expected

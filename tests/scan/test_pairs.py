@@ -11,7 +11,7 @@ from datacheck.model.finding import Failure, Verdict
 from datacheck.rules.base import RuleContext
 from datacheck.rules.engine import MOST_PAIRS, judge, with_pairs
 from datacheck.rules.selection import choose_rules
-from datacheck.scan import Request, pairs, run_scan, scanned_dataset
+from datacheck.scan import Request, measure_tasks, pairs, run_scan, scanned_dataset
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
@@ -95,7 +95,7 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
 
 def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkeypatch):
     opened = []
-    real = pairs.open_source
+    real = measure_tasks.open_source
 
     def counting(*args, **kwargs):
         source = real(*args, **kwargs)
@@ -106,7 +106,7 @@ def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkey
         )[1]
         return source
 
-    monkeypatch.setattr(pairs, "open_source", counting)
+    monkeypatch.setattr(measure_tasks, "open_source", counting)
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)])

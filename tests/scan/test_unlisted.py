@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from datacheck.model.table import Measured, concatenate
-from datacheck.scan import Request, run_scan, unlisted
-from datacheck.scan.unlisted import BoundedTables, MemoryLimit
+from datacheck.scan import Request, run_scan
+from datacheck.scan.rows import BoundedTables, MemoryLimit
 from datacheck.schema.load import parse_schema
 from tests.scan.conftest import make_schema, make_table
 
@@ -49,7 +49,7 @@ def test_a_wide_field_of_one_file_counts_for_the_rows_of_all(monkeypatch, most):
         (55_347, ["a", "x"]),
         (55_348, ["a", "b", "x"]),
     ):
-        monkeypatch.setattr(unlisted, "UNLISTED", MemoryLimit(room, 0, 1 << 40, 64))
+        monkeypatch.setattr("datacheck.scan.rows.UNLISTED", MemoryLimit(room, 0, 1 << 40, 64))
         for order in itertools.permutations(tables):
             kept = BoundedTables(SCHEMA)
             for table in order:
@@ -103,7 +103,9 @@ def test_rows_that_lack_wide_columns_count_as_if_they_held_them():
 
 def test_rows_that_lack_unlisted_fields_let_no_other_rows_keep_them(monkeypatch):
     """One child has both, and room for one; another has the second alone, which would be judged by its rows alone."""
-    monkeypatch.setattr(unlisted, "UNLISTED", MemoryLimit(30 * 26 + 10 * 50, 0, 1 << 40, 64))
+    monkeypatch.setattr(
+        "datacheck.scan.rows.UNLISTED", MemoryLimit(30 * 26 + 10 * 50, 0, 1 << 40, 64)
+    )
     for order in itertools.permutations([rows(30, a=2, b=5), rows(10, b=5)]):
         assert fields(kept_alone(*order)) == ["a"]
         assert kept_alone(*order).named({"a", "b"}) == {"a", "b (not read)"}
@@ -126,7 +128,7 @@ def test_rows_of_an_earlier_scan_lack_wide_columns_where_they_fit_now():
 
 def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path, monkeypatch):
     # For ten of them
-    monkeypatch.setattr(unlisted, "WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64))
+    monkeypatch.setattr("datacheck.scan.rows.WIDE", MemoryLimit(2 * 100 * 18 * 10, 0, 1 << 40, 64))
     rng = np.random.default_rng(0)
 
     def write(number):

@@ -5,10 +5,10 @@ import pytest
 import zarr
 
 from datacheck.model.table import CHECKED, UNREADABLE, Table, concatenate
+from datacheck.rules.measurement import known_measures
 from datacheck.runtime.beneath import ConfinedFolder
 from datacheck.runtime.hashing import digest_file
 from datacheck.scan import worker
-from datacheck.scan.measure_tasks import known_measures
 from datacheck.scan.worker import measure_items
 from datacheck.sources.base import Item
 from datacheck.sources.roots import Entry

@@ -12,6 +12,7 @@ import pytest
 from datacheck.runtime import folders, fsops
 from datacheck.runtime.fsops import System
 from datacheck.scan import Request, run_dir, run_scan
+from datacheck.scan.row_reuse import interrupted_run
 from datacheck.schema.load import parse_schema
 
 SCHEMA = """datacheck: 1
@@ -169,7 +170,7 @@ def test_links_in_a_folder_of_ours_are_removed_and_not_followed(here):
         (one.folder / "run").symlink_to(here / "outside/run")
         (one.folder / "more").symlink_to(here / "outside")
         before = files(here / "outside")
-        assert one.parts(here, parse_schema(SCHEMA)) is None
+        assert interrupted_run(one, here, parse_schema(SCHEMA)) is None
         staged = one.stage({"result.json": b"{}"})
         assert folders.is_real(staged)
         one.clear()
@@ -182,7 +183,7 @@ def test_a_part_that_is_a_pipe_or_larger_than_any_is_as_good_as_none(here, monke
         os.mkfifo(one.folder / "part-00000000")
         with (one.folder / "part-00000001").open("wb") as file:
             file.truncate(1 << 40)
-        assert one.parts(here, parse_schema(SCHEMA)) is None
+        assert interrupted_run(one, here, parse_schema(SCHEMA)) is None
 
 
 @pytest.mark.parametrize("name", [".work-{}.0123456789ab", "run", "part-00000000"])
@@ -195,7 +196,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_at_work_leads_nowhere(here, na
         path.rename(here / "moved")
         path.symlink_to(here / "outside")
         one.add({"table": [], "items": [], "entries": [], "undeclared": []})
-        one.parts(here, parse_schema(SCHEMA))
+        interrupted_run(one, here, parse_schema(SCHEMA))
         one.clear()
     assert files(here / "outside") == before
 
@@ -270,7 +271,7 @@ class Killing(System):
 def work(where):
     """What a scan does to files, without the scan."""
     with (one := run_dir.Journal(where, "k")).held():
-        one.parts(Path("data"), parse_schema(SCHEMA))
+        interrupted_run(one, Path("data"), parse_schema(SCHEMA))
         one.add({"table": [], "items": [], "entries": [], "undeclared": []})
         staged = one.stage(
             {"result.json": b'{"format": "datacheck.result/1"}', "valid.json": b"{}"}

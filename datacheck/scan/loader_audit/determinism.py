@@ -16,7 +16,8 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.model.table import Note
 from datacheck.rules.selection import NONDETERMINISM
-from datacheck.scan.loader_audit.loader_process import Answer, Loader, ProcessSettings
+from datacheck.scan.loader_audit.first_pass import FirstPass
+from datacheck.scan.loader_audit.loader_process import Answer, Loader, ProcessSettings, spread
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import Death
 
@@ -70,43 +71,18 @@ _FACTOR_PASSES: dict[str, PassSettings] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class FirstPassDigests:
-    """The digests of the first pass, which read every sample once, in order, in one process.
-
-    Args:
-        keys: of all samples, by index.
-        digests: of the fields of the compared samples, by index.
-    """
-
-    keys: Sequence[str]
-    digests: Mapping[int, Mapping[str, int]]
-
-
 class DeterminismPasses:
     """The passes over a loader that test for determinism.
 
     Args:
-        factory, whole, limits: see `Loader`.
-        first: the results of the first pass.
+        first_pass: read every sample once, in order, in one process.
+        limits: of time and memory, per sample.
         tell: called before each pass.
     """
 
-    def __init__(
-        self,
-        factory: str,
-        whole: Sequence[str],
-        limits: Limits,
-        first: FirstPassDigests,
-        tell: Callable[[], None],
-    ) -> None:
-        self._factory, self._whole, self._limits, self._first, self._tell = (
-            factory,
-            whole,
-            limits,
-            first,
-            tell,
-        )
+    def __init__(self, first_pass: FirstPass, limits: Limits, tell: Callable[[], None]) -> None:
+        self._first_pass, self._limits, self._tell = first_pass, limits, tell
+        self._expected = first_pass.field_digests
 
     def notes(self, probed: Sequence[tuple[int, Mapping[str, int]]]) -> list[Note]:
         """Return a note for every cause of differences between passes.
@@ -121,7 +97,7 @@ class DeterminismPasses:
             tried, indices (the first few), difference (largest, absolute), drew (global generators
             that were used), error.
         """
-        items = sorted(self._first.digests)
+        items = sorted(self._expected)
         if not items:
             return []
         answers = self._run_pass(_EVERYTHING_CHANGED, items)
@@ -129,12 +105,12 @@ class DeterminismPasses:
             # Without process ids, which differ in every run.
             words = re.sub(r" ?\(pid\S*[^)]*\)", "", answers.how.strip().splitlines()[-1])
             return [self._note("died", set(), 0, {"error": words})]
-        changed = _differing(self._first.digests, _digests(answers))
+        changed = _differing(self._expected, _digests(answers))
         for index, digests in probed:
-            changed |= _differing(self._first.digests, {index: digests})
+            changed |= _differing(self._expected, {index: digests})
         if not changed:
             return []
-        tried = _spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
+        tried = spread(sorted({index for index, _ in changed}), _MOST_RETRIED)
         notes = []
         for kind, (places, about) in self._causes(tried).items():
             # A cause that changes all tried samples is taken to change the others, too.
@@ -154,19 +130,24 @@ class DeterminismPasses:
             "fields": sorted({name for _, name in places}),
             "samples": len(indices),
             "tried": tried,
-            "compared": len(self._first.digests),
+            "compared": len(self._expected),
             "indices": indices[:10],
             **about,
         }
         return Note(
-            NONDETERMINISM, self._first.keys[indices[0]] if indices else "", kind, about=details
+            NONDETERMINISM,
+            self._first_pass.served.keys[indices[0]] if indices else "",
+            kind,
+            about=details,
         )
 
     def _run_pass(
         self, settings: PassSettings, items: Sequence[int], keep: Sequence[int] = ()
     ) -> list[Answer] | Death:
         self._tell()
-        loader = Loader(self._factory, self._whole, self._limits, settings.process)
+        loader = Loader(
+            self._first_pass.factory, self._first_pass.whole, self._limits, settings.process
+        )
         task = {
             "items": list(items[::-1] if settings.backwards else items),
             "keep": list(keep),
@@ -266,15 +247,3 @@ def _difference(base: Sequence[Answer], answers: Sequence[Answer]) -> dict[str, 
                 deviation = float(deviations[np.isfinite(deviations)].max(initial=0.0))
                 largest[name] = max(largest.get(name, 0.0), deviation)
     return largest
-
-
-def spread(count: int, most: int) -> list[int]:
-    """Return at most `most` of the numbers below `count`, evenly spread, with both ends."""
-    return _spread(range(count), most)
-
-
-def _spread(items: Sequence[int], most: int) -> list[int]:
-    if len(items) <= most:
-        return list(items)
-    places = np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))
-    return [items[place] for place in places.tolist()]

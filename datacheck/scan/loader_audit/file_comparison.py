@@ -13,7 +13,6 @@ from datacheck.model.finding import Finding, Severity
 from datacheck.model.table import CHECKED, UNREADABLE, Note, Table
 from datacheck.rules.engine import RuleResults
 from datacheck.rules.selection import CONTRACT
-from datacheck.scan.loader_audit.index_checks import dataset_note
 from datacheck.scan.scan_run import ScanRun
 from datacheck.schema.model import Schema
 
@@ -120,9 +119,15 @@ def length_notes(length: int, split: str, files: ScanRun, schema: Schema) -> tup
         )
     reasons = _reasons(files, split or where.removeprefix(" of "), schema)
     why = [words for words, number in reasons.items() if number == count - length]
-    return [
-        dataset_note("dropped", length=length, count=count, unit=unit, where=where, why=why)
-    ], ""
+    about = {
+        "kind": "dropped",
+        "length": length,
+        "count": count,
+        "unit": unit,
+        "where": where,
+        "why": why,
+    }
+    return [Note(CONTRACT, "", "", about=about)], ""
 
 
 def _counts(table: Table, split: str, schema: Schema) -> list[tuple[str, str, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,14 +13,21 @@ from datacheck.model.sample import Block
 from datacheck.model.table import Table, concatenate
 from datacheck.rules.base import Measure
 from datacheck.rules.measurement import MeasurementRunner
-from datacheck.scan.loader_audit.determinism import spread
-from datacheck.scan.loader_audit.index_checks import ServedIndex, sample_digest
-from datacheck.scan.loader_audit.loader_process import Answer, Audit, Loader, read_all
+from datacheck.scan.loader_audit.loader_process import (
+    Answer,
+    Loader,
+    read_all,
+    sample_digest,
+    spread,
+)
 from datacheck.scan.loader_audit.sample_builder import SampleBuilder, whole_fields
 from datacheck.scan.rows import checked_rows, unread_rows
+from datacheck.scan.scan_run import Audit
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Part, Unread, blocks
 from datacheck.workers.budget import Limits
+
+Array = np.ndarray[Any, Any]
 
 _TICK_SAMPLES = 64  # samples between two reports of the progress
 
@@ -42,6 +50,24 @@ class AuditProgress:
         """Report how many of `length` samples have been read."""
         if self.report is not None:
             self.report(Tick(self.samples, length, 0, 0, self.samples, 0, self.doing))
+
+
+@dataclass(frozen=True, eq=False)
+class ServedIndex:
+    """The first pass's results for every index.
+
+    Shapes:
+        digests: uint64 (indices), 0 where there is no sample
+
+    Args:
+        keys: by index.
+        digests: of whole samples.
+        instead: by requested index, the sample that the loader served instead, in words.
+    """
+
+    keys: Sequence[str]
+    digests: Array
+    instead: Mapping[int, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +155,7 @@ class _SampleReader:
         self._loader = loader
         self._progress = progress
         self._builder = SampleBuilder(schema, audit.factory)
-        self._compared = set(spread(loader.length, audit.compared))
+        self._compared = set(spread(range(loader.length), audit.compared))
         self._digests = np.zeros(loader.length, np.uint64)
         # By requested index: the index that the dataset went on to, and whether that is an index of
         # a dataset inside the user's.

@@ -7,80 +7,49 @@ the rules that would report the same samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from datacheck.model.finding import Finding, Verdict
-from datacheck.model.sample import Depth
 from datacheck.model.table import Note
-from datacheck.plugins import add_module_folders
-from datacheck.rules import rules_for
-from datacheck.rules.base import Measure
 from datacheck.rules.engine import RuleResults, judge
-from datacheck.rules.selection import (
-    CONTRACT,
-    NONDETERMINISM,
-    Choice,
-    choose_rules,
-    for_loader,
-    measures_of,
-    served,
-)
-from datacheck.scan.loader_audit.contract_checks import ContractChecks
+from datacheck.rules.selection import CONTRACT, NONDETERMINISM, Choice, for_loader, served
+from datacheck.scan.judging import Criteria, choose_criteria
+from datacheck.scan.loader_audit.contract_checks import INDEX_FAULTS, ContractChecks
 from datacheck.scan.loader_audit.file_comparison import loader_failures
 from datacheck.scan.loader_audit.first_pass import FirstPass
-from datacheck.scan.loader_audit.index_checks import INDEX_FAULTS
-from datacheck.scan.loader_audit.loader_process import Audit
 from datacheck.scan.prior_results import PriorResults
-from datacheck.scan.scan_run import Request, ScanRun
+from datacheck.scan.scan_run import Audit, Request, ScanRun
 from datacheck.scan.scanned_dataset import with_stated_values
-from datacheck.schema.model import Schema
+from datacheck.sources.indexes import StepRates
 
 _UNREADABLE = "DC101"
 _DUPLICATE = "DC803"
 
 
-@dataclass(frozen=True, eq=False)
-class LoaderCriteria:
-    """What the samples of a loader are judged by.
-
-    Args:
-        schema: the schema in force, of the split that the loader serves.
-        level: how deep its samples are measured.
-        choices: all rules, each with its options, or with the reason why it does not run.
-    """
-
-    schema: Schema
-    level: Depth
-    choices: Sequence[Choice]
-
-    @property
-    def measures(self) -> list[Measure]:
-        """The measurements that the rules need."""
-        return measures_of(self.choices, self.level)
-
-
-def choose_loader_criteria(schema: Schema, audit: Audit, request: Request) -> LoaderCriteria:
+def choose_loader_criteria(audit: Audit, request: Request, prior: PriorResults) -> Criteria:
     """Choose the rules that judge a loader's samples.
+
+    The schema in force is that of the split that the loader serves.
 
     Raises:
         UsageError: an option of a rule is wrong, or a file that the schema names.
     """
     root = Path.cwd() if audit.files is None else request.data
-    resolved, _ = with_stated_values(schema.placed((), root), root, request.roots)
+    resolved, _ = with_stated_values(audit.schema.placed((), root), root, request.roots)
     in_force = served(resolved.for_split(audit.split))
     # The size of the data, which decides for a scan of files, is not known beforehand.
-    level: Depth = request.level or "numeric"
-    add_module_folders(request.paths)
-    chosen = choose_rules(in_force, rules_for(in_force), level)
-    return LoaderCriteria(in_force, level, [for_loader(choice) for choice in chosen])
+    level = request.level or "numeric"
+    criteria = choose_criteria(
+        StepRates(in_force, {}, []), level, prior, request.paths, allow_unread=False
+    )
+    return replace(criteria, choices=[for_loader(choice) for choice in criteria.choices])
 
 
 def judge_loader(
-    criteria: LoaderCriteria,
+    criteria: Criteria,
     first_pass: FirstPass,
     checks: ContractChecks,
-    prior: PriorResults,
     files: ScanRun | None,
     split: str,
 ) -> tuple[RuleResults, list[str]]:
@@ -90,14 +59,15 @@ def judge_loader(
         criteria: what they are judged by.
         first_pass: the samples.
         checks: the checks of the contract.
-        prior: the reference and the baseline.
         files: the scan of the files that the loader reads, or None.
         split: the split that it serves.
     """
+    prior = criteria.prior
 
     def judged(choices: Sequence[Choice], notes: Sequence[Note]) -> RuleResults:
         rows = first_pass.table
-        return judge(rows, criteria.schema, choices, notes, first_pass.crashes, prior.reference)
+        schema = criteria.rates.schema
+        return judge(rows, schema, choices, notes, first_pass.crashes, prior.reference)
 
     notes = list(checks.notes)
     choices = _without_nondeterminism(criteria.choices, checks)

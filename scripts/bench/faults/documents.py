@@ -46,6 +46,7 @@ from datacheck.plugins import resolve
 from datacheck.preview.run_previews import write_previews
 from datacheck.report.html import write_page
 from datacheck.scan import scan
+from datacheck.scan.row_reuse import interrupted_run
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import read_state
 from datacheck.schema.load import parse_schema
@@ -172,7 +173,7 @@ def parts() -> int:
     """Read what an interrupted scan has left."""
     held = journal()
     with held.held():
-        past = held.parts(Path("data"), parse_schema(SCHEMA))
+        past = interrupted_run(held, Path("data"), parse_schema(SCHEMA))
     return 0 if past is None else len(list(past.table.keys)) * 0
 
 
