@@ -18,12 +18,12 @@ import numpy as np
 
 from datacheck.build.job import Execution
 from datacheck.build.make_shards import shard_tasks
-from datacheck.build.plan import BuildPlan, shard_file
+from datacheck.build.plan import BuildPlan
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord, read_records
 from datacheck.build.staging import AGAIN
 from datacheck.build.trace import find_cause, hash_seed
-from datacheck.cache import Cache
+from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import ManyLines, NondeterministicBuildError
 from datacheck.model.finding import Tick, note_reporter
@@ -67,7 +67,7 @@ def _first_digests(cache: Cache, plan: BuildPlan, g: int) -> ShardDigests:
     files = {}
     for name, spec in plan.specs.items():
         if spec.dim is None and plan.codec == PLAIN:
-            files[name] = cache.manifest.files[shard_file(name, spec, g)]
+            files[name] = cache.manifest.files[layout.shard_file(name, spec, g)]
     return ShardDigests(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
 
 

@@ -21,7 +21,6 @@ import orjson
 from datacheck.build import provenance
 from datacheck.build.cache_tables import UNUSABLE, CacheTables, has_recipe
 from datacheck.build.job import BuildJob
-from datacheck.build.plan import shard_file
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord
 from datacheck.build.shard_task import SampleCopies
@@ -204,7 +203,7 @@ class ReusableCache:
     def _link(self, stage: Staging, g: int, before: int) -> bool:
         """Link the files of shard `before` as shard `g`; return False if one cannot be linked."""
         for name, spec in self._plan.specs.items():
-            source, target = shard_file(name, spec, before), shard_file(name, spec, g)
+            source, target = layout.shard_file(name, spec, before), layout.shard_file(name, spec, g)
             for place in (stage.shards, stage.linked):
                 # Left by a run that was killed before it wrote the record.
                 fsops.remove_file(place / target)
@@ -243,8 +242,8 @@ class ReusableCache:
         whole = {}
         for name, spec in self._plan.specs.items():
             grid = self._grid(name)
-            size, digest = tables.files.files[shard_file(name, spec, before)]
-            path = linked / shard_file(name, spec, g)
+            size, digest = tables.files.files[layout.shard_file(name, spec, before)]
+            path = linked / layout.shard_file(name, spec, g)
             shard = _read_shard(path, size, layout.index_bytes(grid))
             sizes[name] = _stored_sizes(shard.index_part)
             if shard.digest != digest or shard.index_part != layout.pack_index(grid, sizes[name]):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.build import provenance
-from datacheck.build.plan import BuildPlan, shard_file
+from datacheck.build.plan import BuildPlan
 from datacheck.build.provenance import ShardRecord
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
@@ -122,7 +122,7 @@ class _DamagedCache:
         return all(self._file(name, g) in self._intact for name in self._plan.specs)
 
     def _file(self, name: str, g: int) -> str:
-        return shard_file(name, self._plan.specs[name], g)
+        return layout.shard_file(name, self._plan.specs[name], g)
 
     def take(self, stage: Staging, g: int) -> ShardRecord | None:
         """Link the files of shard `g` and write its record; None if a file was lost in between."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from datacheck import transforms
 from datacheck.build import provenance
-from datacheck.build.plan import shard_file
 from datacheck.build.provenance import ShardRecord, origin_text
 from datacheck.build.reading import Beat, check_unchanged, open_task, read_blocks
 from datacheck.build.shard import BufferPool, Shard, chunk_digests
@@ -176,7 +175,7 @@ def _write_shard(shard: Shard, g: int, setup: TaskSetup) -> list[Any]:
             mode = 0o444  # complete; a read-only file may be linked into a later cache
         files[name] = (sum(map(len, parts)), digest_parts(parts))
         if setup.folder is not None:
-            fsops.write_file(setup.folder / shard_file(name, spec, g), parts, mode=mode)
+            fsops.write_file(setup.folder / layout.shard_file(name, spec, g), parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     record = ShardRecord(
         g=g,

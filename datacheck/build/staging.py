@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from datacheck.build import provenance
-from datacheck.build.plan import BuildPlan, shard_file
+from datacheck.build.plan import BuildPlan
 from datacheck.build.provenance import ShardRecord
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
@@ -114,7 +114,7 @@ class Staging:
         """Remove linked files of shards without a valid record."""
         for name, spec in plan.specs.items():
             folder = self.linked / layout.field_path(name)
-            proven = {self.linked / shard_file(name, spec, g) for g in kept}
+            proven = {self.linked / layout.shard_file(name, spec, g) for g in kept}
             for path in [folder / file for file in _names(folder)]:
                 if path not in proven:
                     fsops.remove_file(path)
@@ -123,7 +123,7 @@ class Staging:
         """Remove the linked files of shards that are made again."""
         for g in shards:
             for name, spec in plan.specs.items():
-                fsops.remove_file(self.linked / shard_file(name, spec, g))
+                fsops.remove_file(self.linked / layout.shard_file(name, spec, g))
 
     def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
@@ -134,7 +134,7 @@ class Staging:
             return None
         for name, spec in plan.specs.items():
             size, digest = record.whole.get(name, record.files[name])
-            file = shard_file(name, spec, g)
+            file = layout.shard_file(name, spec, g)
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file
