@@ -138,6 +138,10 @@ class BuildJob:
             path: (entry.size, entry.digest or "") for path, entry in sorted(self.sources.items())
         }
 
+    def stamps(self) -> dict[str, list[int]]:
+        """Return size, mtime, ctime, inode and time of listing of the `hashed` files, by path."""
+        return {path: list(self.sources[path][1:6]) for path in sorted(self.hashed)}
+
 
 @dataclass(frozen=True)
 class Execution:

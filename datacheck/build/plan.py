@@ -58,6 +58,11 @@ class BuildPlan:
     unchanged_axes: frozenset[str] = frozenset()
 
     @property
+    def compressed(self) -> bool:
+        """Whether the size of a stored chunk depends on its values."""
+        return self.codec != PLAIN
+
+    @property
     def shards(self) -> int:
         """Number of shards of every field."""
         return -(-len(self.samples) // self.shard_samples)

@@ -45,7 +45,7 @@ from datacheck.runtime.machine import usable_cpus
 
 OWNER = "OWNER"
 _WORK = "work"
-AGAIN = "again"  # folder of the records of shards that are made a second time
+_AGAIN = "again"  # folder of the records of shards that are made a second time
 GONE = ".gone"  # suffix of a hidden folder that is being removed
 # Where locks cannot be trusted: how often an owner touches its OWNER, and after how long without it
 # counts as gone.
@@ -56,7 +56,7 @@ _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 # The temporary name that `fsops.write_file` gives a file.
 _UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)
-_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
+_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{_AGAIN})/[0-9]+|{_WORK}/attempt")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
 # After these errors no shard may be kept: the request changed, the bytes are not reproducible, or
 # the device may not have stored them.
@@ -99,6 +99,12 @@ class Staging:
             kept = {record.g: record for record in records if record is not None}
         self._remove_unproven_links(plan, kept)
         return kept
+
+    def second_records(self) -> Path:
+        """Create the folder of the records of shards that are made a second time; return it."""
+        folder = self.folder / _AGAIN
+        fsops.make_directory(folder, sync=False)
+        return folder
 
     def _create_folders(self, plan: BuildPlan) -> None:
         if self._whole.is_dir():  # the previous builder was already finishing the cache
