@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from datacheck.build import provenance
 from datacheck.build.plan import BuildPlan
@@ -40,6 +41,7 @@ from datacheck.errors import (
     UsageError,
 )
 from datacheck.runtime import folders, fsops, machine
+from datacheck.runtime.beneath import open_regular
 from datacheck.runtime.hashing import canonical_json, digest_head
 from datacheck.runtime.machine import usable_cpus
 
@@ -61,6 +63,19 @@ _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
 # After these errors no shard may be kept: the request changed, the bytes are not reproducible, or
 # the device may not have stored them.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
+
+
+class LinkedShard(NamedTuple):
+    """What was read of a linked shard file.
+
+    Args:
+        digest, head_digest: of the file with its index, and without it.
+        index_part: the bytes of the index.
+    """
+
+    digest: str
+    head_digest: str
+    index_part: bytes
 
 
 class Staging:
@@ -124,6 +139,37 @@ class Staging:
             for path in [folder / file for file in _names(folder)]:
                 if path not in proven:
                     fsops.remove_file(path)
+
+    def clear(self, file: str) -> None:
+        """Remove a shard file that a run left which was killed before it wrote the record."""
+        for place in (self.shards, self.linked):
+            fsops.remove_file(place / file)
+
+    def link(self, source: Path, file: str) -> None:
+        """Give a shard file of an earlier cache a second name here; copy where links are refused.
+
+        Raises:
+            OutOfSpaceError: a copy does not fit on the disk.
+            SyncFailedError: the device did not store a copy.
+            StorageError: `source` is missing or unreadable.
+        """
+        fsops.link_or_copy(source, self.linked / file)
+
+    def read_linked(self, file: str, size: int, index_bytes: int) -> LinkedShard:
+        """Return the digests of a linked shard and its index; all empty if it has another size.
+
+        The file's content is read once.
+        """
+        path = self.linked / file
+        with os.fdopen(open_regular(path), "rb", buffering=0) as opened:
+            if os.fstat(opened.fileno()).st_size != size:
+                return LinkedShard("", "", b"")
+            opened.seek(size - index_bytes)
+            index = opened.read()
+        hasher = digest_head(path, size - index_bytes)
+        head_digest = hasher.hexdigest()
+        hasher.update(index)
+        return LinkedShard(hasher.hexdigest(), head_digest, index)
 
     def drop_linked(self, plan: BuildPlan, shards: Iterable[int]) -> None:
         """Remove the linked files of shards that are made again."""
