@@ -25,14 +25,13 @@ from datacheck.formats.mds_index import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
 from datacheck.model.table import Note, Texts
 from datacheck.runtime.beneath import File
-from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import builtin
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.sources.base import Work, file_templates, limit_files
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
-from datacheck.sources.planning import PLACE, companion_patterns, plan_work
+from datacheck.sources.planning import companion_patterns, place_text, plan_work
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Death, Limits, ordered_map
 from datacheck.workers.wire import answers, text
@@ -741,7 +740,7 @@ def _missing(
                 if existing_paths
                 else _GONE
             )
-            reason = f"{shortened(index_record['path'], PLACE)} names it ({samples}), but {detail}"
+            reason = f"{place_text(index_record['path'])} names it ({samples}), but {detail}"
             yield Note(code, path, reason, missing=True, split=names.get("split", ""))
 
 
