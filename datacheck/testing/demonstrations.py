@@ -113,8 +113,8 @@ def _write_libero_task(file: h5py.File, suite: str, task: str, seed: int, size: 
     for number in range(size.demos):
         rng = generator(seed, suite, task, number)
         steps = lognormal(rng, 0.97 * mean, 0.22, 72 if suite != "libero_10" else 150, longest)
-        record = demo(rng, steps, width, size.image)
-        write_demo(data, f"demo_{number}", record)
+        record = _pick_and_place(rng, steps, width, size.image)
+        _write_demo(data, f"demo_{number}", record)
         total += steps
     words = task.replace("_", " ")
     problem = {
@@ -135,7 +135,7 @@ def _write_libero_task(file: h5py.File, suite: str, task: str, seed: int, size: 
     )
 
 
-def write_demo(data: h5py.Group, name: str, record: dict[str, Array]) -> None:
+def _write_demo(data: h5py.Group, name: str, record: dict[str, Array]) -> None:
     """Write one demonstration with its attributes."""
     group = data.create_group(name)
     for field, value in record.items():
@@ -145,7 +145,9 @@ def write_demo(data: h5py.Group, name: str, record: dict[str, Array]) -> None:
     group.attrs["model_file"] = '<mujoco model="base"><worldbody/></mujoco>'
 
 
-def demo(rng: np.random.Generator, steps: int, width: int, image: int) -> dict[str, Array]:
+def _pick_and_place(
+    rng: np.random.Generator, steps: int, width: int, image: int
+) -> dict[str, Array]:
     """Return one pick-and-place at 20 steps a second.
 
     Shapes:
@@ -248,16 +250,18 @@ def _write_robomimic_task(file: h5py.File, task: str, seed: int, size: Robomimic
     total = 0
     for number in range(size.demos):
         rng = generator(seed, "robomimic", task, number)
-        record = _record(demo(rng, lognormal(rng, size.steps, 0.2, 40, 800), _ROBOMIMIC_WIDTH, 0))
-        write_demo(data, f"demo_{number}", record)
+        record = _record(
+            _pick_and_place(rng, lognormal(rng, size.steps, 0.2, 40, 800), _ROBOMIMIC_WIDTH, 0)
+        )
+        _write_demo(data, f"demo_{number}", record)
         total += len(record["actions"])
     data.attrs["total"] = total
     data.attrs["env_args"] = json.dumps(
         {"env_name": task, "type": 1, "env_kwargs": {"control_freq": 20}}
     )
-    names = [f"demo_{i}" for i in range(size.demos)]
+    demos = [f"demo_{i}" for i in range(size.demos)]
     cut = max(1, size.demos * 9 // 10)
-    file["mask/train"], file["mask/valid"] = np.array(names[:cut], "S"), np.array(names[cut:], "S")
+    file["mask/train"], file["mask/valid"] = np.array(demos[:cut], "S"), np.array(demos[cut:], "S")
 
 
 def _record(demonstration: dict[str, Array]) -> dict[str, Array]:
