@@ -228,6 +228,7 @@ class ReusableCache:
         """Link the files of shard `before` as shard `g`; return False if one cannot be linked."""
         for name, spec in self._plan.specs.items():
             source, target = layout.shard_file(name, spec, before), layout.shard_file(name, spec, g)
+            # A run may have been killed before it wrote the record.
             stage.clear(target)
             size, _ = self._tables.files.files[source]
             try:

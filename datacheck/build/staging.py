@@ -141,7 +141,7 @@ class Staging:
                     fsops.remove_file(path)
 
     def clear(self, file: str) -> None:
-        """Remove a shard file that a run left which was killed before it wrote the record."""
+        """Remove a shard file that an earlier run left, written or linked."""
         for place in (self.shards, self.linked):
             fsops.remove_file(place / file)
 
