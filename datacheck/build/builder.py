@@ -20,12 +20,8 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from datacheck.build.check import Share, check_shards
-from datacheck.build.field_layout import count_unfit
 from datacheck.build.finish import CacheFinisher, FinishedCache
 from datacheck.build.job import BuildJob, Execution
 from datacheck.build.make_shards import make_shards
@@ -37,8 +33,6 @@ from datacheck.build.target import Target, target_of
 from datacheck.cache import Cache, open_cache
 from datacheck.errors import OutOfSpaceError, UsageError
 from datacheck.model.finding import Progress
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +120,7 @@ def build_cache(
     if check is None:
         return built
     with claim(target.place, prepared.key) as stage:
-        checked = check_shards(prepared, check, existing, stage.folder, execution)
+        checked = check_shards(prepared, check, existing, stage.second_records(), execution)
     return replace(built, checked=checked)
 
 
@@ -142,7 +136,7 @@ def _existing_cache(prepared: PreparedBuild, target: Target, cache: Cache) -> Bu
         reused=True,
         shards=prepared.plan.shards,
         left_out=prepared.plan.left_out,
-        unfit=_unfit(prepared, cache.made),
+        unfit=prepared.count_unfit(cache.made),
     )
 
 
@@ -175,7 +169,7 @@ def _build_new(
         finished = finish_build(prepared, stage, kept, earlier, execution)
         if check is not None:
             unpublished = open_cache(finished.folder, verify="manifest")
-            checked = check_shards(prepared, check, unpublished, stage.folder, execution)
+            checked = check_shards(prepared, check, unpublished, stage.second_records(), execution)
 
         def report_upload(sent: int, total: int) -> None:
             execution.report(plan.uploading(sent, total))
@@ -196,7 +190,7 @@ def _build_new(
         reuse=None if earlier is None else earlier.reuse,
         checked=checked,
         left_out=plan.left_out,
-        unfit=_unfit(prepared, finished.made),
+        unfit=prepared.count_unfit(finished.made),
     )
 
 
@@ -233,18 +227,6 @@ def finish_build(
 
 def _total_bytes(files: Mapping[str, tuple[int, str]]) -> int:
     return sum(size for size, _ in files.values())
-
-
-def _unfit(prepared: PreparedBuild, made: Array) -> dict[str, tuple[int, str]]:
-    """Return the value of `Built.unfit`.
-
-    Shapes:
-        made: bool (samples)
-    """
-    plan = prepared.plan
-    specs = {name: plan.specs[name] for name in sorted(plan.unchanged_axes)}
-    not_made = plan.samples.readable & plan.samples.valid & ~made
-    return count_unfit(specs, prepared.job.field_stats, not_made)
 
 
 def _check_space(prepared: PreparedBuild, existing: Collection[int], folder: Path) -> None:

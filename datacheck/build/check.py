@@ -18,16 +18,13 @@ import numpy as np
 
 from datacheck.build.job import Execution
 from datacheck.build.make_shards import shard_tasks
-from datacheck.build.plan import BuildPlan, shard_file
+from datacheck.build.plan import BuildPlan
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord, read_records
-from datacheck.build.staging import AGAIN
 from datacheck.build.trace import find_cause, hash_seed
-from datacheck.cache import Cache
-from datacheck.cache.codec import PLAIN
+from datacheck.cache import Cache, layout
 from datacheck.errors import ManyLines, NondeterministicBuildError
 from datacheck.model.finding import Tick, note_reporter
-from datacheck.runtime import fsops
 from datacheck.workers.parallel import TaskResult, ordered_map
 
 Array = np.ndarray[Any, Any]
@@ -66,8 +63,8 @@ def _first_digests(cache: Cache, plan: BuildPlan, g: int) -> ShardDigests:
     part = plan.shard(g)
     files = {}
     for name, spec in plan.specs.items():
-        if spec.dim is None and plan.codec == PLAIN:
-            files[name] = cache.manifest.files[shard_file(name, spec, g)]
+        if spec.dim is None and not plan.compressed:
+            files[name] = cache.manifest.files[layout.shard_file(name, spec, g)]
     return ShardDigests(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
 
 
@@ -79,7 +76,7 @@ def choose_shards(shards: int, share: Share) -> list[int]:
 
 
 def check_shards(
-    prepared: PreparedBuild, share: Share, cache: Cache, folder: Path, execution: Execution
+    prepared: PreparedBuild, share: Share, cache: Cache, records: Path, execution: Execution
 ) -> int:
     """Make shards a second time and compare them with the first; return how many.
 
@@ -87,8 +84,8 @@ def check_shards(
         prepared: what was built.
         share: which shards.
         cache: the result of the first time, published or not; it is not touched.
-        folder: the folder of this builder; holds the records of the second time for a while, but no
-            shards.
+        records: a folder of this builder for the records of the second time; shards are not
+            written.
         execution: of the first time. The second time uses one worker less; if there was only one,
             every shard gets its own process.
 
@@ -97,8 +94,6 @@ def check_shards(
             the step that causes it.
     """
     plan = prepared.plan
-    records = folder / AGAIN
-    fsops.make_directory(records, sync=False)
     backwards = choose_shards(plan.shards, share)[::-1]
     tick = plan.before("checking", backwards)
     with closing(_make_again(prepared, backwards, records, execution, tick)) as outcomes:

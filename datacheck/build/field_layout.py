@@ -397,7 +397,7 @@ def estimate_sample_bytes(
     return int(np.median(total)) if len(total) else 0
 
 
-def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
+def default_windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
     """Return the default windows over episodes, with the dimension that is time.
 
     That is the dimension of the actions, else the most frequent one.

@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from datacheck.build.source_setup import SourceSetup
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.row_keys import storable_keys
@@ -20,6 +19,7 @@ from datacheck.model.table import Measured, Table, Texts
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources.base import Item, Unread
+from datacheck.sources.kinds import SourceSetup
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import ordered_map
 from datacheck.workers.wire import answers, check, int64, natural, text

@@ -20,11 +20,9 @@ from typing import Any
 import numpy as np
 
 import datacheck
-from datacheck.build.field_layout import windows
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import NOT_MADE, ShardRecord, origin_text
 from datacheck.build.shard import chunk_digests
-from datacheck.build.source_digests import STAMPS, stamps
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, content_root, write_manifest
 from datacheck.errors import StorageError
@@ -283,7 +281,7 @@ class CacheFinisher:
             len(self.plan.samples),
             self.plan.shard_samples,
             self._rows,
-            windows(schema, self.plan.specs),
+            self.prepared.windows,
         )
 
     def _write_array_document(self, path: str, document: Mapping[str, Any]) -> None:
@@ -306,7 +304,7 @@ class CacheFinisher:
             "machine": platform.machine(),
             "numerics": numerics.computation_digest(),
             "not_made": dict(not_made),
-            STAMPS: stamps(self.prepared.job.sources, self.prepared.job.hashed),
+            "stamps": self.prepared.job.stamps(),
         }
         fsops.write_file(self.folder / layout.BUILD, canonical_json(document), sync=False)
         self._unsynced.append(layout.BUILD)

@@ -6,6 +6,7 @@ says only how the work is carried out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from datacheck.model.finding import Progress, Tick
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
 from datacheck.sources.roots import Entry, sandbox_of
 from datacheck.sources.row_slices import LEAST_BYTES
 from datacheck.transforms.base import Transform
@@ -110,6 +112,11 @@ class BuildJob:
         """The limits of one child that makes shards."""
         return replace(LIMITS, own_code=self.own_code)
 
+    def source_setup(self) -> SourceSetup:
+        """Return what a child opens the source from; its folders are absolute paths."""
+        roots = {name: absolute(path) for name, path in self.roots.items()}
+        return SourceSetup(self.schema, absolute(self.root), roots)
+
     def sandbox(self, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Sandbox | None:
         """Return the sandbox of a child that makes shards; None if a step is a user's function.
 
@@ -130,6 +137,10 @@ class BuildJob:
         return {
             path: (entry.size, entry.digest or "") for path, entry in sorted(self.sources.items())
         }
+
+    def stamps(self) -> dict[str, list[int]]:
+        """Return size, mtime, ctime, inode and time of listing of the `hashed` files, by path."""
+        return {path: list(self.sources[path][1:6]) for path in sorted(self.hashed)}
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,11 @@ class Execution:
         """Report progress, if the caller wants it."""
         if self.progress is not None:
             self.progress(tick)
+
+
+def absolute(path: Path) -> Path:
+    """Return a path that other processes can use, with its links as they are."""
+    return Path(os.path.abspath(path))  # noqa: PTH100  links stay links
 
 
 def even_fields(job: BuildJob) -> dict[int, tuple[str, ...]]:

@@ -8,7 +8,6 @@ and could not, because it is damaged. `shard_tasks` describes shards to the chil
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.job import BuildJob, Execution, even_fields
+from datacheck.build.job import BuildJob, Execution, absolute, even_fields
+from datacheck.build.plan import seek_points
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord, read_records
 from datacheck.build.reuse import ReusableCache
-from datacheck.build.seek_points import seek_points
 from datacheck.build.shard_task import FileRead, ShardOrder, TaskSetup
-from datacheck.build.source_setup import SourceSetup
 from datacheck.build.staging import Staging
 from datacheck.model.finding import note_reporter
 from datacheck.runtime import numerics
@@ -184,9 +182,8 @@ def shard_tasks(
         Each task is made on demand; the parts that they share are fixed now.
     """
     job, plan = prepared.job, prepared.plan
-    roots = {name: _absolute(path) for name, path in job.roots.items()}
     setup = TaskSetup(
-        source=SourceSetup(job.schema, _absolute(job.root), roots),
+        source=job.source_setup(),
         steps=[step.as_dict() for step in prepared.steps],
         identities=[digest_value(step.identity()) for step in prepared.steps],
         paths=job.paths,
@@ -194,8 +191,8 @@ def shard_tasks(
         codec=plan.codec,
         samples=len(plan.samples),
         shard_samples=plan.shard_samples,
-        folder=None if shards is None else _absolute(shards),
-        records=_absolute(records),
+        folder=None if shards is None else absolute(shards),
+        records=absolute(records),
         numerics=numerics.numeric_environment(),
         again=again,
     ).as_dict()
@@ -205,10 +202,6 @@ def shard_tasks(
         for batch in batches
         if batch
     )
-
-
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path))  # noqa: PTH100  links stay links
 
 
 def _order(

@@ -1,22 +1,35 @@
-"""The plan of a build: the fields of the cache, and the cut of its samples into shards and tasks."""
+"""The plan of a build: the fields of the cache, and the cut of its samples into shards and tasks.
+
+A child that begins in the middle of a file which is packed as a whole reads what lies before it,
+too. `seek_points` asks a child once where reading of large files can begin; `BuildPlan.series` cuts
+the tasks accordingly.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from datacheck.build.job import SplitSamples
+from datacheck.build.job import BuildJob, SplitSamples, even_fields
 from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
+from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.model.finding import Tick
 from datacheck.model.sample import ArraySpec
+from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
+from datacheck.sources.row_slices import LEAST_BYTES
+from datacheck.workers.parallel import ordered_map
+from datacheck.workers.wire import answers
 
 Array = np.ndarray[Any, Any]
 
 SOURCE_BYTES = 256 << 20  # source bytes of one task
+_LOOK = "datacheck.build.plan:look"
 _MOST_REREAD = 1 / 16  # share of the source bytes of a task that other tasks may read, too
 
 
@@ -43,6 +56,11 @@ class BuildPlan:
     codec: Codec = PLAIN
     left_out: Sequence[str] = ()
     unchanged_axes: frozenset[str] = frozenset()
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the size of a stored chunk depends on its values."""
+        return self.codec != PLAIN
 
     @property
     def shards(self) -> int:
@@ -141,7 +159,74 @@ def make_plan(
     )
 
 
-def shard_file(name: str, spec: ArraySpec, g: int) -> str:
-    """Return the path of shard `g` of a field, relative to its cache."""
-    grid = layout.Grid(spec.dtype, (1, *spec.item), 1, 1)
-    return f"{layout.field_path(name)}/{grid.shard_file(g)}"
+def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
+    """Return, by item, the numbers of the samples at which reading of its file can begin.
+
+    Notes:
+        Asks `look` only about large files that several tasks read; skips files of lines with known
+        offsets.
+    """
+    numbers = [number for number in _items_of_several_tasks(plan) if _is_packed(job, number)]
+    if not numbers:
+        return {}
+    even = even_fields(job)
+    items = [replace(job.samples.items[n], even=even.get(n, ())) for n in numbers]
+    task = job.source_setup().as_dict() | {"items": [item.as_dict() for item in items]}
+    number_of = {(item.path, item.split): n for n, item in zip(numbers, items, strict=True)}
+    points_of: dict[int, Array] = {}
+    # A file that kills the child has no points; the task that reads it reports why.
+    for outcome in ordered_map(_LOOK, [task], limits=job.limits, sandbox=job.sandbox()):
+        for path, split, points in chain.from_iterable(outcome.payloads):
+            points_of[number_of[path, split]] = points
+    return points_of
+
+
+def _items_of_several_tasks(plan: BuildPlan) -> list[int]:
+    """Return the items with samples on both sides of the border between two tasks."""
+    per_task = plan.shard_samples * plan.per_task
+    first_samples = np.arange(per_task, len(plan.samples), per_task)
+    items = plan.samples.item_of[first_samples]
+    return sorted(set(items[items == plan.samples.item_of[first_samples - 1]].tolist()))
+
+
+def _is_packed(job: BuildJob, number: int) -> bool:
+    """Return whether a file is large, and not one of lines whose offsets the scan has found."""
+    item = job.samples.items[number]
+    return item.nbytes >= LEAST_BYTES and item.path not in job.marks
+
+
+def _points(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype == np.int64
+        and value.ndim == 1
+        and value[:1].tolist() == [0]
+        and bool((np.diff(value) > 0).all())
+    )
+
+
+def _of_items(answer: list[Any], task: dict[str, Any]) -> bool:
+    return {(path, split) for path, split, _ in answer} <= {
+        (item["path"], item["split"]) for item in task["items"]
+    }
+
+
+@answers([(str, str, _points)], _of_items, raises=(UsageError, MissingDependencyError))
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
+    """Return path, split and `Source.seek_points` of each file that cannot be entered anywhere.
+
+    Args:
+        task: a `SourceSetup` as JSON values, with items (`Item.as_dict`).
+        beat: called with an item's number before it is touched.
+    """
+    source = SourceSetup.from_dict(task).open()
+    results = []
+    for number, item in enumerate(map(Item.from_dict, task["items"])):
+        beat(number)
+        try:
+            points = source.seek_points(item)
+        except FormatError:  # the task that reads the file reports it
+            continue
+        if points is not None:
+            results.append([item.path, item.split, points])
+    return results

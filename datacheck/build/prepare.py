@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from datacheck import transforms
 from datacheck.build.field_layout import (
+    count_unfit,
+    default_windows,
     estimate_sample_bytes,
     resolve,
     storage_specs,
-    windows,
     without_unstorable,
 )
 from datacheck.build.fingerprint import Fingerprint, key_inputs, recipe
 from datacheck.build.job import BuildJob
 from datacheck.build.plan import BuildPlan, make_plan
 from datacheck.cache import layout, parsing
-from datacheck.cache.codec import PLAIN
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.plugins import add_module_folders
 from datacheck.transforms.base import Transform
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,25 @@ class PreparedBuild:
         """Pipeline, split and key: the path of the cache below the folder of caches."""
         return self.job.pipeline, self.plan.split, self.key
 
+    @property
+    def windows(self) -> dict[str, Any] | None:
+        """The default windows over episodes."""
+        return default_windows(self.job.split_schema, self.plan.specs)
+
+    def count_unfit(self, made: Array) -> dict[str, tuple[int, str]]:
+        """Return, by field, how many valid samples have other sizes than the cache, and its sizes.
+
+        Shapes:
+            made: bool (samples)
+
+        Args:
+            made: the samples that are made; each other one counts for its first such field.
+        """
+        plan = self.plan
+        specs = {name: plan.specs[name] for name in sorted(plan.unchanged_axes)}
+        not_made = plan.samples.readable & plan.samples.valid & ~made
+        return count_unfit(specs, self.job.field_stats, not_made)
+
     def certain_bytes(self, existing: Collection[int]) -> int:
         """Return the bytes that the shards which do not exist yet need at least.
 
@@ -62,7 +84,7 @@ class PreparedBuild:
         is certain of compressed fields.
         """
         job, plan = self.job, self.plan
-        if plan.codec != PLAIN:
+        if plan.compressed:
             return 0
         missing = np.ones(len(plan.samples), bool)
         for g in existing:
@@ -149,7 +171,7 @@ def _check_sizes(job: BuildJob, specs: Mapping[str, ArraySpec]) -> None:
         )
         raise UsageError(msg)
     try:
-        parsing.check_sizes(windows(job.split_schema, specs), specs)
+        parsing.check_sizes(default_windows(job.split_schema, specs), specs)
     except ValueError as error:
         msg = (
             f"{error}. Leave fields out (transforms: select), or make windows shorter (windows: "

@@ -1,28 +1,32 @@
-"""Read the samples of a task in a child, exactly those that the scan has read.
+"""Read the samples of a task in a child: from the files that the scan has read, or an earlier cache.
 
 A build may run on another machine than the scan, and minutes after it. `open_task` checks that this
 process computes the same numbers, sees the same folders and has the same steps; `check_unchanged`
-checks each file once it is read.
+checks each file once it is read. `EarlierCache` reads samples that a finished cache already has.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from datacheck import transforms
-from datacheck.build.shard_task import FileRead, TaskSetup
-from datacheck.errors import StorageError, UsageError
-from datacheck.model.sample import Block
+from datacheck.build.shard_task import FileRead, SampleCopies, TaskSetup
+from datacheck.cache import Cache, open_cache
+from datacheck.errors import DatacheckError, StorageError, UsageError
+from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.plugins import add_module_folders
 from datacheck.runtime import numerics
 from datacheck.runtime.hashing import digest_value
 from datacheck.sources.base import Source, Unread
 from datacheck.sources.listing import stat_entry
-from datacheck.sources.roots import Entry
 from datacheck.transforms.base import Transform
 
+Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 
@@ -96,17 +100,17 @@ def _in_other_order(block: Block) -> Iterator[Block]:
             yield block.take(part)
 
 
-def check_unchanged(source: Source, files: Sequence[Entry]) -> None:
+def check_unchanged(source: Source, read: FileRead) -> None:
     """Raise if a file changed since the scan; checked after reading, so that no change is missed.
 
     Args:
         source: has the digests of files that were read whole: bytes may change without the times.
-        files: the entries that the scan saw.
+        read: has the entries that the scan saw.
 
     Raises:
         UsageError: a file changed, or is missing.
     """
-    for scanned in files:
+    for scanned in read.files:
         current = stat_entry(source.root, scanned.path, source.roots)
         if current is None:
             problem = "is not there"
@@ -121,3 +125,58 @@ def check_unchanged(source: Source, files: Sequence[Entry]) -> None:
             f"same command again."
         )
         raise UsageError(msg)
+
+
+class CopiedSamples(NamedTuple):
+    """The samples of one shard that an earlier cache has.
+
+    Args:
+        columns: of every field, the ascending places of the samples that have it, and their values.
+        origins: of each sample, by place; of those that the earlier cache could not make, too.
+    """
+
+    columns: Mapping[str, tuple[Array, Column]]
+    origins: Mapping[int, str]
+
+
+class EarlierCache:
+    """The cache that a task copies samples from; opened for the first shard that needs it."""
+
+    def __init__(self) -> None:
+        self._cache: Cache | None = None
+
+    def read(self, copies: SampleCopies, specs: Mapping[str, ArraySpec]) -> CopiedSamples | None:
+        """Return samples, every byte checked; None if the cache is damaged, gone or unreadable.
+
+        Args:
+            copies: the samples.
+            specs: the fields, those of the cache.
+        """
+        try:
+            if self._cache is None:
+                # Not mapped: a map of a failing disk kills the process.
+                self._cache = open_cache(copies.cache, io="pread")
+            return _read_samples(self._cache, copies, specs)
+        except DatacheckError:
+            return None
+
+
+def _read_samples(
+    cache: Cache, copies: SampleCopies, specs: Mapping[str, ArraySpec]
+) -> CopiedSamples:
+    places, numbers = copies.places, copies.numbers
+    columns = {}
+    for name, spec in specs.items():
+        present = cache.present(name, numbers)
+        mask = slice(None) if present is None else present
+        if spec.dim is None:
+            column = Column(cache.gather(name, numbers[mask]))
+        else:
+            column = Column(*cache.gather_ragged(name, numbers[mask]), spec.kind)
+        columns[name] = places[mask], column
+    refused = [(place, number) for place, number, _ in copies.refused]
+    all_samples = [*zip(places.tolist(), numbers.tolist(), strict=True), *refused]
+    origins = cache.origins(np.array([number for _, number in all_samples], np.int64))
+    return CopiedSamples(
+        columns, {place: origin for (place, _), origin in zip(all_samples, origins, strict=True)}
+    )

@@ -13,28 +13,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
 
 from datacheck.build import provenance
-from datacheck.build.cache_tables import UNUSABLE, CacheTables, has_recipe
-from datacheck.build.job import BuildJob
-from datacheck.build.plan import shard_file
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import ShardRecord
 from datacheck.build.shard_task import SampleCopies
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
-from datacheck.cache.manifest import reader_lock
-from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError
-from datacheck.runtime import fsops, machine
-from datacheck.runtime.beneath import open_regular
-from datacheck.runtime.hashing import digest_head
+from datacheck.cache.manifest import CacheFiles, reader_lock
+from datacheck.cache.parsing import parse_document
+from datacheck.cache.sharded_array import table_bytes
+from datacheck.cache.store import open_store
+from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.runtime import machine, numerics
 
 Array = np.ndarray[Any, Any]
 
+# What a document or a table may raise that somebody damaged or wrote by hand.
+_UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
 # Threads: one digests while the other makes a record; more would wait for the interpreter's lock.
 _READERS = 2
 
@@ -64,10 +64,32 @@ def find_reusable(folders: Sequence[Path], prepared: PreparedBuild) -> ReusableC
         prepared: the build that reuses one of them.
     """
     for folder in folders:
-        with suppress(*UNUSABLE):
-            if has_recipe(folder, prepared.fingerprint.recipe):
+        with suppress(*_UNUSABLE):
+            if _has_recipe(folder, prepared.fingerprint.recipe):
                 return ReusableCache(folder, prepared)
     return None
+
+
+def _has_recipe(folder: Path, recipe: str) -> bool:
+    """Return whether a cache was made by this recipe, where numbers come out the same.
+
+    A cache that does not say where it was made counts as the same.
+
+    Raises:
+        Exception: one of `_UNUSABLE`, for a cache whose documents are damaged.
+    """
+    files = CacheFiles.of_files(open_store(folder))
+    if parse_document(files.read(layout.INPUTS))["recipe"] != recipe:
+        return False
+    here = numerics.computation_digest()
+    return bool(_build_document(files).get("numerics", here) == here)
+
+
+def _build_document(files: CacheFiles) -> dict[str, Any]:
+    """Return the content of ``build.json``, which may be missing and is covered by no digest."""
+    with suppress(*_UNUSABLE):
+        return parse_document(files.store.read(layout.BUILD))
+    return {}
 
 
 class ReusableCache:
@@ -95,12 +117,12 @@ class ReusableCache:
         self._plan = prepared.plan
         # Keeps `cache gc` from removing the cache.
         self._lease = reader_lock(folder) if machine.is_local(folder) else None
-        self._tables = CacheTables(folder, prepared.plan)
-        self.numbers = self._matched(prepared.job)
+        self._tables = _CacheTables(folder, prepared)
+        self.numbers = self._matched(prepared)
 
     # ------------------------------------------------------------------------------------- matching
 
-    def _matched(self, job: BuildJob) -> Array:
+    def _matched(self, prepared: PreparedBuild) -> Array:
         """Return the value of `numbers`: equal keys, read from the same files with equal content.
 
         A sample that was readable in one of the two only is made again.
@@ -108,7 +130,7 @@ class ReusableCache:
         samples = self._plan.samples
         number_of = {key: i for i, key in enumerate(self._tables.keys)}
         was_readable = self._tables.readable.tolist()
-        files_of = self._unchanged_files(job)
+        files_of = self._unchanged_files(prepared)
         matches = np.full(len(samples), -1, np.int64)
         for index, (key, readable, item) in enumerate(
             zip(samples.keys, samples.readable.tolist(), samples.item_of.tolist(), strict=True)
@@ -120,8 +142,9 @@ class ReusableCache:
                 matches[index] = number
         return matches
 
-    def _unchanged_files(self, job: BuildJob) -> list[list[str] | None]:
+    def _unchanged_files(self, prepared: PreparedBuild) -> list[list[str] | None]:
         """Return, per item, the files that reading it opens; None if one of them has changed."""
+        job = prepared.job
         recorded = self._tables.sources()
         unchanged: list[list[str] | None] = []
         for item in range(len(job.files)):
@@ -204,15 +227,14 @@ class ReusableCache:
     def _link(self, stage: Staging, g: int, before: int) -> bool:
         """Link the files of shard `before` as shard `g`; return False if one cannot be linked."""
         for name, spec in self._plan.specs.items():
-            source, target = shard_file(name, spec, before), shard_file(name, spec, g)
-            for place in (stage.shards, stage.linked):
-                # Left by a run that was killed before it wrote the record.
-                fsops.remove_file(place / target)
+            source, target = layout.shard_file(name, spec, before), layout.shard_file(name, spec, g)
+            # A run may have been killed before it wrote the record.
+            stage.clear(target)
             size, _ = self._tables.files.files[source]
             try:
                 if self._tables.files.store.size(source) != size:  # a link, a pipe
                     return False
-                fsops.link_or_copy(self.folder / source, stage.linked / target)
+                stage.link(self.folder / source, target)
             except (OutOfSpaceError, SyncFailedError):
                 raise
             except StorageError:  # missing or unreadable
@@ -226,15 +248,15 @@ class ReusableCache:
             StorageError: the record cannot be written.
         """
         record = None
-        with suppress(*UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
-            record = self._record(stage.linked, g, before)
+        with suppress(*_UNUSABLE):  # the shard, or the digests of its chunks, cannot be read
+            record = self._record(stage, g, before)
         # Checked against the plan, because anybody may have written the earlier cache.
         if record is None or not provenance.fits(record, self._plan):
             return None
         provenance.write(stage.records, record)
         return record
 
-    def _record(self, linked: Path, g: int, before: int) -> ShardRecord | None:
+    def _record(self, stage: Staging, g: int, before: int) -> ShardRecord | None:
         """Return the record of a linked shard; None if its bytes are not those of the manifest."""
         tables = self._tables
         files = {}
@@ -243,9 +265,9 @@ class ReusableCache:
         whole = {}
         for name, spec in self._plan.specs.items():
             grid = self._grid(name)
-            size, digest = tables.files.files[shard_file(name, spec, before)]
-            path = linked / shard_file(name, spec, g)
-            shard = _read_shard(path, size, layout.index_bytes(grid))
+            size, digest = tables.files.files[layout.shard_file(name, spec, before)]
+            file = layout.shard_file(name, spec, g)
+            shard = stage.read_linked(file, size, layout.index_bytes(grid))
             sizes[name] = _stored_sizes(shard.index_part)
             if shard.digest != digest or shard.index_part != layout.pack_index(grid, sizes[name]):
                 return None
@@ -306,30 +328,103 @@ class ReusableCache:
             self.reuse.copied += int(self._tables.readable[numbers[numbers >= 0]].sum())
 
 
-class _ShardFile(NamedTuple):
-    digest: str
-    head_digest: str  # without the index
-    index_part: bytes
-
-
-def _read_shard(path: Path, size: int, index_bytes: int) -> _ShardFile:
-    """Return the digests of a shard and its index; all empty if it has another size.
-
-    The file's content is read once.
-    """
-    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        if os.fstat(file.fileno()).st_size != size:
-            return _ShardFile("", "", b"")
-        file.seek(size - index_bytes)
-        index = file.read()
-    hasher = digest_head(path, size - index_bytes)
-    head_digest = hasher.hexdigest()
-    hasher.update(index)
-    return _ShardFile(hasher.hexdigest(), head_digest, index)
-
-
 def _stored_sizes(index: bytes) -> Array:
     """Return the stored sizes of the inner chunks present in an index: uint64 (chunks)."""
     entries = np.frombuffer(index[:-4], "<u8").reshape(-1, 2)
     sizes: Array = entries[entries[:, 0] != layout.ABSENT, 1]
     return sizes
+
+
+class _CacheTables:
+    """The tables of an earlier cache; each file is checked against the manifest.
+
+    Shapes:
+        made, readable: bool (samples)
+        digests: uint64 (samples)
+        lengths[dim]: int64 (samples)
+        present[field]: bool (samples), of optional fields
+
+    Args:
+        folder: the cache.
+        prepared: a build of the same recipe: its fields are those of the cache.
+
+    Attributes:
+        files: the files of the cache.
+        root: the attributes of its root group.
+        keys, origins: of each sample.
+        reasons: why readable samples were not made, by number.
+
+    Raises:
+        Exception: one of `_UNUSABLE`, for a cache with a damaged table or document.
+
+    Notes:
+        Opens no shard of a field, so a cache with damaged or missing shards can still provide the
+        others.
+    """
+
+    def __init__(self, folder: Path, prepared: PreparedBuild) -> None:
+        plan = prepared.plan
+        self.files = CacheFiles.of_files(open_store(folder))
+        self.root = layout.Root.of(self._json(layout.ZARR))
+        self.made = self._table(layout.sample_path("made"), "bool")
+        self.digests = self._table(layout.sample_path("digest"), "<u8")
+        self.lengths = {
+            dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims
+        }
+        optional = [name for name, spec in plan.specs.items() if spec.optional]
+        self.present = {name: self._table(layout.present_path(name), "bool") for name in optional}
+        self.origins = self._texts("origin", layout.ORIGIN_DIM)
+        keys = self._texts("key", layout.KEY_DIM)
+        self.keys = [key.decode("utf-8", "surrogatepass") for key in keys]
+        self.reasons = self._refused()
+        self.readable = self.made.copy()
+        self.readable[list(self.reasons)] = True
+        self._chunk_digests: dict[str, Array] = {}
+
+    def chunk_digests(self, name: str) -> Array:
+        """Return uint64 (inner chunks): the digests of the decoded chunks of a field."""
+        if name not in self._chunk_digests:
+            path = layout.digests_path(layout.field_path(name))
+            self._chunk_digests[name] = self._table(path, "<u8")
+        return self._chunk_digests[name]
+
+    def sources(self) -> dict[str, tuple[Any, ...]]:
+        """Return size and digest of every source file, by path."""
+        entries = self._json(layout.SOURCES)["files"]
+        return {path: tuple(entry) for path, entry in entries.items()}
+
+    def _json(self, path: str) -> dict[str, Any]:
+        return parse_document(self.files.read(path))
+
+    def _table(self, path: str, dtype: str) -> Array:
+        """Return a table, checked, without the padding of its last inner chunk."""
+        document = self._json(f"{path}/{layout.ZARR}")
+        rows = int(document["shape"][0])
+        if not rows:
+            return np.zeros(0, dtype)
+        file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
+        return np.frombuffer(self.files.read(file, table_bytes(dtype, rows)), dtype, rows)
+
+    def _texts(self, what: str, dim: str) -> list[bytes]:
+        joined = self._table(layout.sample_path(what), "u1").tobytes()
+        lengths = self._table(layout.rows_path(dim, "length"), "<i8")
+        ends = layout.ends_of(lengths, len(joined)).tolist()
+        return [
+            joined[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)
+        ]
+
+    def _refused(self) -> dict[int, str]:
+        """Return why readable samples were not made, by number.
+
+        Samples without a reason are not listed, so that they are tried again.
+        """
+        codes: dict[str, list[str]] = self._json(layout.FINDINGS)
+        reasons = _build_document(self.files).get("not_made")
+        if not isinstance(reasons, dict):
+            return {}
+        refused = {}
+        for number in np.flatnonzero(~self.made).tolist():
+            key = self.keys[number]
+            if provenance.NOT_MADE in codes.get(key, ()) and key in reasons:
+                refused[number] = str(reasons[key])
+        return refused

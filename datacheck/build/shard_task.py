@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.source_setup import SourceSetup
 from datacheck.cache.codec import Codec
 from datacheck.model.row_keys import keys_from_runs, keys_to_runs
 from datacheck.model.sample import ArraySpec
 from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
 from datacheck.sources.roots import Entry
 
 Array = np.ndarray[Any, Any]

@@ -16,14 +16,12 @@ import numpy as np
 
 from datacheck import transforms
 from datacheck.build import provenance
-from datacheck.build.plan import shard_file
 from datacheck.build.provenance import ShardRecord, origin_text
-from datacheck.build.reading import Beat, check_unchanged, open_task, read_blocks
+from datacheck.build.reading import Beat, EarlierCache, check_unchanged, open_task, read_blocks
 from datacheck.build.shard import BufferPool, Shard, chunk_digests
 from datacheck.build.shard_task import SampleCopies, ShardOrder, TaskSetup
-from datacheck.cache import Cache, layout, open_cache
-from datacheck.errors import DatacheckError, MissingDependencyError, StorageError, UsageError
-from datacheck.model.sample import Column
+from datacheck.cache import layout
+from datacheck.errors import MissingDependencyError, StorageError, UsageError
 from datacheck.runtime import fsops
 from datacheck.runtime.hashing import digest_parts
 from datacheck.sources.base import Source, Unread
@@ -61,69 +59,37 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     setup = TaskSetup.from_dict(task)
     source, steps = open_task(setup)
     buffers = (BufferPool(), BufferPool())
-    earlier = _EarlierCache()
+    earlier = EarlierCache()
     writes: list[Future[list[Any]]] = []
     failed: list[list[Any]] = []
     with ThreadPoolExecutor(1) as disk:  # writes one shard while the next is made
         for place, order in enumerate(map(ShardOrder.from_dict, task["items"])):
             beat(place)
             shard = Shard(order.keys, setup.specs, buffers[len(writes) % 2])
-            if order.copies is not None and not earlier.copy_into(shard, order.copies):
+            if order.copies is not None and not _copy(shard, order.copies, earlier):
                 failed.append([order.g, 0, ""])
                 continue
             alive = partial(beat, place)
             _fill(shard, source, steps, order, alive, again=setup.again)
             for read in order.reads:
-                check_unchanged(source, read.files)
+                check_unchanged(source, read)
             if writes:
                 writes[-1].result()  # raises if it failed; the next shard needs its memory
             writes.append(disk.submit(_write_shard, shard, order.g, setup))
         return [written.result() for written in writes] + failed
 
 
-class _EarlierCache:
-    """The cache that a task copies samples from; opened for the first shard that needs it."""
-
-    def __init__(self) -> None:
-        self._cache: Cache | None = None
-
-    def copy_into(self, shard: Shard, copies: SampleCopies) -> bool:
-        """Copy samples into a shard; return False if the cache is damaged, gone or unreadable."""
-        try:
-            if self._cache is None:
-                # Not mapped: a map of a failing disk kills the process.
-                self._cache = open_cache(copies.cache, io="pread")
-            _copy(shard, self._cache, copies)
-        except DatacheckError:
-            return False
-        return True
-
-
-def _copy(shard: Shard, cache: Cache, copies: SampleCopies) -> None:
-    """Copy samples from an earlier cache; every byte is checked as it is read.
-
-    Raises:
-        CorruptionError: the earlier cache is damaged.
-        UsageError, StorageError: the earlier cache no longer exists, or cannot be read.
-    """
-    places, numbers = copies.places, copies.numbers
-    columns = {}
-    for name, spec in shard.specs.items():
-        present = cache.present(name, numbers)
-        mask = slice(None) if present is None else present
-        if spec.dim is None:
-            column = Column(cache.gather(name, numbers[mask]))
-        else:
-            column = Column(*cache.gather_ragged(name, numbers[mask]), spec.kind)
-        columns[name] = places[mask], column
-    shard.take(places, columns)
+def _copy(shard: Shard, copies: SampleCopies, earlier: EarlierCache) -> bool:
+    """Copy samples into a shard; return False if the earlier cache cannot give them."""
+    copied = earlier.read(copies, shard.specs)
+    if copied is None:
+        return False
+    shard.take(copies.places, copied.columns)
     for place, _, reason in copies.refused:
         shard.refuse(shard.keys[place], reason)
-    refused = [(place, number) for place, number, _ in copies.refused]
-    all_samples = [*zip(places.tolist(), numbers.tolist(), strict=True), *refused]
-    origins = cache.origins(np.array([number for _, number in all_samples], np.int64))
-    for (place, _), origin in zip(all_samples, origins, strict=True):
+    for place, origin in copied.origins.items():
         shard.origins[shard.keys[place]] = origin
+    return True
 
 
 def _fill(
@@ -176,7 +142,7 @@ def _write_shard(shard: Shard, g: int, setup: TaskSetup) -> list[Any]:
             mode = 0o444  # complete; a read-only file may be linked into a later cache
         files[name] = (sum(map(len, parts)), digest_parts(parts))
         if setup.folder is not None:
-            fsops.write_file(setup.folder / shard_file(name, spec, g), parts, mode=mode)
+            fsops.write_file(setup.folder / layout.shard_file(name, spec, g), parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     record = ShardRecord(
         g=g,

@@ -1,8 +1,8 @@
 """Digests of source files that a scan did not read whole.
 
-The build hashes them itself. ``build.json`` records their size and times at that moment,
-``sources.json`` their digests, and the next build takes a digest over while size and times are the
-same.
+The build hashes them itself. ``build.json`` records their size and times at that moment
+(`BuildJob.stamps`), ``sources.json`` their digests, and the next build takes a digest over while
+size and times are the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ from datacheck.cache.store import open_store
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.sources.listing import Listing, digest_entry
 from datacheck.sources.roots import SETTLED_NS, STAMP, Entry
-
-STAMPS = "stamps"  # in build.json: size, mtime, ctime, inode and time of listing, by path
-
-
-def stamps(sources: Mapping[str, Entry], hashed: Iterable[str]) -> dict[str, list[int]]:
-    """Return the stamps in ``build.json`` of the files that a build hashed itself."""
-    return {path: list(sources[path][1:6]) for path in sorted(hashed)}
 
 
 def digested_entries(
@@ -83,7 +76,7 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
 
 def _recorded_entries(cache: Path) -> list[Entry]:
     cache_files = CacheFiles.of_files(open_store(cache))
-    file_stamps = parse_document(cache_files.store.read(layout.BUILD))[STAMPS]
+    file_stamps = parse_document(cache_files.store.read(layout.BUILD))["stamps"]
     if not file_stamps:
         return []
     files = parse_document(cache_files.read(layout.SOURCES))["files"]

@@ -26,9 +26,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from datacheck.build import provenance
-from datacheck.build.plan import BuildPlan, shard_file
+from datacheck.build.plan import BuildPlan
 from datacheck.build.provenance import ShardRecord
 from datacheck.cache import layout
 from datacheck.cache.manifest import OUTSIDE
@@ -40,12 +41,13 @@ from datacheck.errors import (
     UsageError,
 )
 from datacheck.runtime import folders, fsops, machine
+from datacheck.runtime.beneath import open_regular
 from datacheck.runtime.hashing import canonical_json, digest_head
 from datacheck.runtime.machine import usable_cpus
 
 OWNER = "OWNER"
 _WORK = "work"
-AGAIN = "again"  # folder of the records of shards that are made a second time
+_AGAIN = "again"  # folder of the records of shards that are made a second time
 GONE = ".gone"  # suffix of a hidden folder that is being removed
 # Where locks cannot be trusted: how often an owner touches its OWNER, and after how long without it
 # counts as gone.
@@ -56,11 +58,24 @@ _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 # The temporary name that `fsops.write_file` gives a file.
 _UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)
-_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
+_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{_AGAIN})/[0-9]+|{_WORK}/attempt")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
 # After these errors no shard may be kept: the request changed, the bytes are not reproducible, or
 # the device may not have stored them.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
+
+
+class LinkedShard(NamedTuple):
+    """What was read of a linked shard file.
+
+    Args:
+        digest, head_digest: of the file with its index, and without it.
+        index_part: the bytes of the index.
+    """
+
+    digest: str
+    head_digest: str
+    index_part: bytes
 
 
 class Staging:
@@ -100,6 +115,12 @@ class Staging:
         self._remove_unproven_links(plan, kept)
         return kept
 
+    def second_records(self) -> Path:
+        """Create the folder of the records of shards that are made a second time; return it."""
+        folder = self.folder / _AGAIN
+        fsops.make_directory(folder, sync=False)
+        return folder
+
     def _create_folders(self, plan: BuildPlan) -> None:
         if self._whole.is_dir():  # the previous builder was already finishing the cache
             _renamed(self._whole, self.shards)
@@ -114,16 +135,47 @@ class Staging:
         """Remove linked files of shards without a valid record."""
         for name, spec in plan.specs.items():
             folder = self.linked / layout.field_path(name)
-            proven = {self.linked / shard_file(name, spec, g) for g in kept}
+            proven = {self.linked / layout.shard_file(name, spec, g) for g in kept}
             for path in [folder / file for file in _names(folder)]:
                 if path not in proven:
                     fsops.remove_file(path)
+
+    def clear(self, file: str) -> None:
+        """Remove a shard file that an earlier run left, written or linked."""
+        for place in (self.shards, self.linked):
+            fsops.remove_file(place / file)
+
+    def link(self, source: Path, file: str) -> None:
+        """Give a shard file of an earlier cache a second name here; copy where links are refused.
+
+        Raises:
+            OutOfSpaceError: a copy does not fit on the disk.
+            SyncFailedError: the device did not store a copy.
+            StorageError: `source` is missing or unreadable.
+        """
+        fsops.link_or_copy(source, self.linked / file)
+
+    def read_linked(self, file: str, size: int, index_bytes: int) -> LinkedShard:
+        """Return the digests of a linked shard and its index; all empty if it has another size.
+
+        The file's content is read once.
+        """
+        path = self.linked / file
+        with os.fdopen(open_regular(path), "rb", buffering=0) as opened:
+            if os.fstat(opened.fileno()).st_size != size:
+                return LinkedShard("", "", b"")
+            opened.seek(size - index_bytes)
+            index = opened.read()
+        hasher = digest_head(path, size - index_bytes)
+        head_digest = hasher.hexdigest()
+        hasher.update(index)
+        return LinkedShard(hasher.hexdigest(), head_digest, index)
 
     def drop_linked(self, plan: BuildPlan, shards: Iterable[int]) -> None:
         """Remove the linked files of shards that are made again."""
         for g in shards:
             for name, spec in plan.specs.items():
-                fsops.remove_file(self.linked / shard_file(name, spec, g))
+                fsops.remove_file(self.linked / layout.shard_file(name, spec, g))
 
     def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
         try:
@@ -134,7 +186,7 @@ class Staging:
             return None
         for name, spec in plan.specs.items():
             size, digest = record.whole.get(name, record.files[name])
-            file = shard_file(name, spec, g)
+            file = layout.shard_file(name, spec, g)
             path = self.linked / file
             if not path.exists():
                 path = self.shards / file

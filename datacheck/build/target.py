@@ -12,7 +12,7 @@ from datacheck.build import publish, staging
 from datacheck.build.publish import PublishOutcome
 from datacheck.build.upload import BucketTarget, UploadProgress
 from datacheck.cache import Cache, open_cache
-from datacheck.cache.find import newest_caches
+from datacheck.cache.find import find_builds, newest_caches
 from datacheck.cache.manifest import Manifest
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.cache.store import is_url
@@ -154,6 +154,10 @@ class FolderTarget:
     def exists(self) -> bool:
         """See `Target`."""
         return self.path.exists()
+
+    def is_begun(self) -> bool:
+        """Return whether a build or a repair of the cache was begun and not finished."""
+        return any(build.name.startswith(f"{self.path.name}.") for build in find_builds(self.place))
 
     def newest(self) -> Path | None:
         """See `Target`."""

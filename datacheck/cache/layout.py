@@ -92,6 +92,12 @@ def sample_path(what: str) -> str:
     return f"samples/{what}"
 
 
+def shard_file(name: str, spec: ArraySpec, g: int) -> str:
+    """Return the path of shard `g` of a field, relative to its cache."""
+    grid = Grid(spec.dtype, (1, *spec.item), 1, 1)
+    return f"{field_path(name)}/{grid.shard_file(g)}"
+
+
 def shard_of(file: str) -> tuple[str, int] | None:
     """Return the array and the number of a shard file; None for any other file."""
     match = _SHARD.fullmatch(file)

@@ -109,8 +109,7 @@ def run(system: str, folder: Path, seed: int) -> DemoResult:
         seed: for data, faults and training order.
     """
     # They import PyTorch, so only after `require_extras` has checked for it.
-    from datacheck.demo.models import training_task  # noqa: PLC0415
-    from datacheck.demo.training import train  # noqa: PLC0415
+    from datacheck.demo.training import train, training_task  # noqa: PLC0415
 
     course = DemoResult(system, folder)
     data = folder / "data"

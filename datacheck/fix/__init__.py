@@ -20,13 +20,11 @@ from datacheck.model.finding import Finding, Progress
 from datacheck.plugins import discover, resolve
 from datacheck.runtime import folders, fsops
 from datacheck.runtime.beneath import File, check_holes
-from datacheck.runtime.hashing import shortened
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
-from datacheck.sources.planning import PLACE
+from datacheck.sources.planning import place_text
 from datacheck.sources.roots import Roots, root_of, sandbox_of
-from datacheck.workers.budget import WHOLE, Limits
-from datacheck.workers.parallel import ordered_map
+from datacheck.workers.parallel import Limits, ordered_map
 from datacheck.workers.wire import Json, answers, text
 
 # a repair reports no progress until it is done
@@ -249,7 +247,7 @@ def _still_failing(
         for row in rows_failing
         if plan.keys is None or rescan.table.keys[row] in plan.keys
     }
-    edited = {shortened(path, PLACE): path for path in plan.edits} if rows_failing else {}
+    edited = {place_text(path): path for path in plan.edits} if rows_failing else {}
     # The row of a list's line without a file has that missing file's path; its note names the list.
     for note in rescan.work.notes if rows_failing else ():
         if note.code == repair.code and note.missing and note.about.get("list") in edited:
@@ -360,9 +358,7 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
     # Bytes on disk: a sparse file holds less than its size.
     stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)
     box = sandbox_of(root, {}, write=[str(mended)])
-    outcomes = ordered_map(
-        _MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box
-    )
+    outcomes = ordered_map(_MEND, tasks, limits=Limits.of_file(_PATIENCE_S, stored), sandbox=box)
     with closing(outcomes):  # type: ignore[type-var]
         failed: dict[str, str] = {}
         for outcome in outcomes:

@@ -27,11 +27,10 @@ from datacheck.formats.pickle_safe import unpickle_whole
 from datacheck.model.finding import Finding
 from datacheck.model.table import UNREADABLE
 from datacheck.runtime.beneath import File
-from datacheck.runtime.hashing import shortened
 from datacheck.schema.grammar import parse_columns
 from datacheck.schema.model import RECORDS, FieldSpec, Schema, StatsSpec
 from datacheck.sources.loader_tables import stored_at
-from datacheck.sources.planning import PLACE
+from datacheck.sources.planning import place_text
 from datacheck.sources.roots import Roots
 
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +39,7 @@ _LONGEST = 255  # bytes in a file name
 
 def _lists_plan(request: Asked) -> Plan:
     """Plan to drop from each list the lines that name no file, and repeated lines but the first."""
-    lists = {shortened(path, PLACE): path for path in request.run.listing.by_path}
+    lists = {place_text(path): path for path in request.run.listing.by_path}
     bad_lines: dict[str, set[str]] = {}
     for note in request.run.work.notes:
         if note.code == LISTS.code and "list" in note.about:
@@ -64,13 +63,13 @@ def _lists_plan(request: Asked) -> Plan:
 
 
 def without(gone: list[str], source: File, goal: Path) -> None:
-    """Write a list without these lines (as `shortened` names them) and without repeated lines."""
+    """Write a list without these lines (as `place_text` names them) and without repeated lines."""
     left_out = set(gone)
     # Universal newlines, as a scan splits the lines.
     with source.open() as stored, io.TextIOWrapper(stored, encoding="utf-8-sig") as text:
         lines = [line.strip() for line in text]
     kept_lines = [
-        line for line in dict.fromkeys(lines) if line and shortened(line, PLACE) not in left_out
+        line for line in dict.fromkeys(lines) if line and place_text(line) not in left_out
     ]
     goal.write_text("".join(f"{line}\n" for line in kept_lines), encoding="utf-8")
 

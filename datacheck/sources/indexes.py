@@ -17,7 +17,6 @@ import numpy as np
 
 from datacheck.formats.foreign import is_ancillary
 from datacheck.model.table import Note
-from datacheck.runtime.hashing import shortened
 from datacheck.schema.load import builtin
 from datacheck.schema.model import Schema, file_templates
 from datacheck.schema.patterns import Template
@@ -34,7 +33,7 @@ from datacheck.sources.named_files import (
     count_files,
     is_index,
 )
-from datacheck.sources.planning import PLACE, companion_patterns
+from datacheck.sources.planning import companion_patterns, place_text
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Death, Limits, ordered_map
 
@@ -484,7 +483,7 @@ def _missing(
                 if existing_paths
                 else _GONE
             )
-            reason = f"{shortened(index_record['path'], PLACE)} names it ({samples}), but {detail}"
+            reason = f"{place_text(index_record['path'])} names it ({samples}), but {detail}"
             yield Note(code, path, reason, missing=True, split=names.get("split", ""))
 
 

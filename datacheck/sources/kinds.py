@@ -1,13 +1,14 @@
 """The kinds of sources: whole files, groups, shard keys, rows, ranges of rows, and episodes.
 
 `open_source` picks the kind for a schema by ``samples.each``. Lines have a module of their own.
+`SourceSetup` lets a child open the same source.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -554,3 +555,38 @@ def open_source(
         )
         raise SchemaError(msg)
     return source_class(schema, root, roots or {}, fields, level)
+
+
+@dataclass(frozen=True, eq=False)
+class SourceSetup:
+    """What a child opens a source from.
+
+    Args:
+        schema: of the dataset.
+        root, roots: absolute paths of the data folder, and of extra folders by name.
+    """
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the setup as JSON values: a part of a task."""
+        return {
+            "schema": self.schema.as_dict(),
+            "root": str(self.root),
+            "roots": {name: str(path) for name, path in sorted(self.roots.items())},
+        }
+
+    @staticmethod
+    def from_dict(task: Mapping[str, Any]) -> SourceSetup:
+        """Return the setup of a task."""
+        return SourceSetup(
+            Schema.model_validate(task["schema"]),
+            Path(task["root"]),
+            {name: Path(path) for name, path in task["roots"].items()},
+        )
+
+    def open(self, level: Depth | None = None) -> Source:
+        """Return the source; see `open_source`."""
+        return open_source(self.schema, self.root, self.roots, level=level)

@@ -40,7 +40,7 @@ _MOST_FAULTS = 100_000
 # Bytes of a faulty line as a key; bytes of the line and of its list's path in a note. `shortened`
 # cuts longer ones.
 _LINE = 1_000
-PLACE = 300
+_PLACE = 300
 _PATH = 4_096  # bytes of a path in a record; no system opens a longer one
 # characters of a quoted line, and of the reason why it names no file
 _QUOTED = 100
@@ -214,6 +214,11 @@ def _check_inside(schema: Schema, alone: str, matched_files: Sequence[_MatchedFi
                 raise UsageError(msg)
 
 
+def place_text(text: str) -> str:
+    """Return a path, or a line of a list, as notes have it: `shortened` if it is long."""
+    return shortened(text, _PLACE)
+
+
 def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
     """Return files of ``samples.companions`` that are neither a sample nor hold a field.
 
@@ -292,7 +297,7 @@ def _shard_notes(paths: Iterable[str]) -> Iterator[Note]:
         name = f"{start}-{absent:0{len(words[0])}}-of-{total}{end}"
         reason = (
             f"{len(numbers):,} of {count:,} shards are here by their names; the first absent one is "
-            f"{shortened(name, PLACE)}"
+            f"{place_text(name)}"
         )
         yield Note(_LIST, f"{start}-{words[0]}-of-{total}{end}", reason)
 
@@ -800,7 +805,7 @@ class _Lists:
         count: int,
     ) -> None:
         split = list_file.names.get(_SPLIT, "")
-        place = shortened(list_file.path, PLACE)
+        place = place_text(list_file.path)
         if count > 1 and self._faults <= _MOST_FAULTS:
             about = {"list": place}
             self._note(
@@ -811,7 +816,7 @@ class _Lists:
             if self._is_taken(key):
                 key = f"{place}: {shortened(line, _LINE)}"
             quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
-            about = {"list": place, "line": shortened(line, PLACE)}
+            about = {"list": place, "line": place_text(line)}
             self._note(
                 key, f"listed in {place} as {quoted}, {reason}", split, missing=True, about=about
             )
@@ -831,8 +836,8 @@ class _Lists:
                 listed[path] = list_file
                 self._count(path, list_file.about.get(line, {}), split)
         elif not self._is_union(list_file):
-            first_list = shortened(listed[paths[0]].path, PLACE)
-            reason = f"listed in {first_list} and in {shortened(list_file.path, PLACE)}; the first counts"
+            first_list = place_text(listed[paths[0]].path)
+            reason = f"listed in {first_list} and in {place_text(list_file.path)}; the first counts"
             for path in paths[: max(0, _MOST_FAULTS - self._faults)]:
                 self._note(path, reason, split)
             self._faults += len(paths)

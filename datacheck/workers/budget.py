@@ -115,6 +115,11 @@ class Limits:
     memory_b: int = field(default_factory=_memory)
     own_code: bool = False
 
+    @staticmethod
+    def of_file(item_s: float, nbytes: int) -> Limits:
+        """Return the limits of a child that may hold a whole file of this size in memory."""
+        return Limits(item_s, WHOLE.memory(nbytes))
+
     def task_s(self, silence_s: float, items: int, nbytes: int) -> float:
         """Return the wall-clock limit [s] of a task whose child still sends heartbeats.
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from processes import Cost, datacheck
 
-from datacheck.testing.synth import ho3d
+from datacheck.testing import ho3d
 
 
 def pickles(folder: Path, share: float) -> None:

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Finding, Severity
-from datacheck.testing.synth.draw import rotation, unit_vectors
-from datacheck.testing.synth.ho3d import articulated, placed
+from datacheck.testing.draw import rotation, unit_vectors
+from datacheck.testing.ho3d import articulated, placed
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.trials.base import Samples, changed, sample

@@ -44,8 +44,8 @@ import numpy as np
 from PIL import Image
 from processes import Cost, datacheck
 
-from datacheck.testing.synth import ho3d, libero, minimind, scannet
-from datacheck.testing.synth.draw import generator
+from datacheck.testing import demonstrations, ho3d, minimind, scannet
+from datacheck.testing.draw import generator
 
 
 @dataclass
@@ -219,10 +219,10 @@ def pickles(folder: Path, scale: float) -> Iterator[Data]:
 
 def demos(folder: Path, scale: float) -> Iterator[Data]:
     """Episodes with pictures that are not read."""
-    libero.write(
+    demonstrations.write_libero(
         folder,
         0,
-        libero.LiberoSize(
+        demonstrations.LiberoSize(
             suites=("libero_spatial",), tasks=10, demos=max(1, round(50 * scale)), image=0
         ),
     )

@@ -33,7 +33,7 @@ from datacheck.model.sample import ArraySpec
 from datacheck.pipeline import build
 from datacheck.runtime import fsops
 from datacheck.runtime.fsops import System
-from datacheck.testing.synth import robomimic as synth
+from datacheck.testing.demonstrations import RobomimicSize, write_robomimic
 from tests.build.make import schema_of
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
 from tests.cache.make import HalfPair, make_cache
@@ -324,7 +324,7 @@ def test_an_episode_without_actions_is_left_out_whatever_else_it_has(tmp_path):
 
 
 def test_robomimic_comes_back_as_the_same_samples(tmp_path):
-    synth.write(tmp_path / "data", 5, synth.RobomimicSize(tasks=2, demos=4, steps=50))
+    write_robomimic(tmp_path / "data", 5, RobomimicSize(tasks=2, demos=4, steps=50))
     (first,) = build("robomimic", tmp_path / "data", tmp_path / "one")
     done = export(first.path, tmp_path / "to", "robomimic")
     (second,) = build("robomimic", tmp_path / "to", tmp_path / "two")

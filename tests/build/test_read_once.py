@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from datacheck.build import job as job_module
-from datacheck.build import make_shards, seek_points
+from datacheck.build import make_shards, plan
 from datacheck.build.job import even_fields
 from datacheck.build.shard_worker import write_shards
 from datacheck.cache import layout, open_cache
@@ -36,7 +36,7 @@ COUNT = 1500
 ROWS = 8000
 HELD = {}  # by process what it has read in part
 TASKS = []
-FUNCTIONS = {"measure_items": measure_items, "write_shards": write_shards, "look": seek_points.look}
+FUNCTIONS = {"measure_items": measure_items, "write_shards": write_shards, "look": plan.look}
 ROW = {"joints": {"role": "joints", "shape": [21, 3], "dtype": "float32"}}
 LINES = schema_of({"text": {"role": "text"}}, files="*.jsonl", samples={"each": "line"})
 
@@ -58,8 +58,8 @@ def small(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
     monkeypatch.setattr(make_shards, "ordered_map", in_turn)
-    monkeypatch.setattr(seek_points, "ordered_map", in_turn)
-    monkeypatch.setattr(seek_points, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(plan, "ordered_map", in_turn)
+    monkeypatch.setattr(plan, "LEAST_BYTES", 1000)
     monkeypatch.setattr(job_module, "LEAST_BYTES", 1000)
     monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 14)
     for module, name, value in (

@@ -561,7 +561,7 @@ def test_a_cache_that_a_build_names_while_it_is_looked_for_is_repaired(damaged, 
         target.with_name(".later").rename(target)
         return newest_caches(folder)
 
-    monkeypatch.setattr("datacheck.build.repair.newest_caches", late)
+    monkeypatch.setattr("datacheck.build.target.newest_caches", late)
     assert mend(job, target).rebuilt == 1
     assert tree(target) == golden
 

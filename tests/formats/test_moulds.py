@@ -13,7 +13,7 @@ from datacheck.formats import pickle_file
 from datacheck.formats.base import Hint
 from datacheck.formats.pickle_file import PICKLE, _parse
 from datacheck.formats.pickle_safe import unpickle
-from datacheck.testing.synth import draw
+from datacheck.testing import draw
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,7 @@ from datacheck.rules.engine import RuleResults, judge
 from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.schema.model import Schema
-from datacheck.testing.synth.ho3d import articulated
+from datacheck.testing.ho3d import articulated
 from tests.trials.memory import Reader
 
 ORDERS = {

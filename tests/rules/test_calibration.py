@@ -10,7 +10,7 @@ import pytest
 
 from datacheck.model.finding import Severity
 from datacheck.schema.load import load_schema
-from datacheck.testing.synth.ho3d import articulated, placed
+from datacheck.testing.ho3d import articulated, placed
 from tests.trials.base import sample
 from tests.trials.memory import scan_pieces
 

@@ -7,7 +7,7 @@ import pytest
 
 from datacheck.errors import DatacheckError
 from datacheck.rules import catalogue
-from datacheck.testing.synth.minimind import write_tokenizer
+from datacheck.testing.minimind import write_tokenizer
 from tests.rules.harness import codes, scan
 from tests.rules.test_examples import sections
 from tests.trials import trials

@@ -13,7 +13,7 @@ from datacheck.model.sample import Column, Origin, Piece, stack
 from datacheck.rules.families.rotations import OFF, normals, record_matrices, rigid, spin, unit
 from datacheck.rules.placement import first_poses, rows_of, transforms_of
 from datacheck.schema.model import FieldSpec
-from datacheck.testing.synth.draw import rotation as rodrigues
+from datacheck.testing.draw import rotation as rodrigues
 from tests.rules.harness import grasps, judged, measured, schema_of, turns
 
 

@@ -17,7 +17,7 @@ from datacheck.rules import chat_turns
 from datacheck.rules.chat_turns import _supervised, trained
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
-from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
+from datacheck.testing.minimind import TEMPLATE, write_tokenizer
 from datacheck.tokenization import UNTRIED, Tokenizer, located
 from datacheck.transforms.tokenize import Tokenize
 from tests.rules.harness import judged, measured, schema_of

@@ -9,7 +9,7 @@ from datacheck.rules.families import writing
 from datacheck.rules.families.conversations import speakers
 from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling
 from datacheck.schema.model import FieldSpec
-from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
+from datacheck.testing.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
 
 TEXT, CHAT = (

@@ -16,8 +16,7 @@ from datacheck.scan import Request, run_scan, schema_for
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.testing import synth
-from datacheck.testing.faults.minimind import key
-from datacheck.testing.synth.minimind import SFT
+from datacheck.testing.minimind import SFT, key
 from tests.trials.base import Size
 from tests.trials.run import Outcome, outcome
 

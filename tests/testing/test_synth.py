@@ -15,8 +15,8 @@ import yaml
 
 from datacheck.errors import UsageError
 from datacheck.testing import synth
-from datacheck.testing.synth.ho3d import FINGERS
-from datacheck.testing.synth.minimind import SPECIAL
+from datacheck.testing.ho3d import FINGERS
+from datacheck.testing.minimind import SPECIAL
 
 SEEDS = range(6)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datacheck.model.sample import Piece
-from datacheck.testing.synth.draw import Array, rotation, unit_vectors
+from datacheck.testing.draw import Array, rotation, unit_vectors
 from tests.trials.base import Samples, Size, Trial, changed, edited, sample
 
 _CAMERAS = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.sample import Piece
-from datacheck.testing.synth.draw import curves
+from datacheck.testing.draw import curves
 from tests.trials.base import Plant, Samples, Size, Trial, changed, edited, sample
 
 Array = np.ndarray[Any, Any]

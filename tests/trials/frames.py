@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from datacheck.model.sample import Piece
-from datacheck.testing.synth.draw import Array, rotation, unit_vectors
-from datacheck.testing.synth.ho3d import articulated, placed
+from datacheck.testing.draw import Array, rotation, unit_vectors
+from datacheck.testing.ho3d import articulated, placed
 from tests.trials.base import (
     Plant,
     Samples,

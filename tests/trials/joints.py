@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from datacheck.testing.synth.draw import Array, unit_vectors
-from datacheck.testing.synth.ho3d import articulated, placed
+from datacheck.testing.draw import Array, unit_vectors
+from datacheck.testing.ho3d import articulated, placed
 from tests.trials.base import Samples, Size, Trial, changed, sample
 
 _HANDS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from datacheck.model.sample import Piece
-from datacheck.testing.synth.draw import Array, curves
+from datacheck.testing.draw import Array, curves
 from tests.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample
 
 Change = Callable[[Array, float, np.random.Generator], Array]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datacheck.testing.synth.draw import Array, unit_vectors
+from datacheck.testing.draw import Array, unit_vectors
 from tests.trials.base import Samples, Size, Trial, changed, sample, some
 
 _NORMALS = {

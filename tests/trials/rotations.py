@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from datacheck.model.sample import Piece
-from datacheck.testing.synth.draw import Array, curves, quaternion_product, rotation, unit_vectors
+from datacheck.testing.draw import Array, curves, quaternion_product, rotation, unit_vectors
 from tests.trials.base import Samples, Size, Trial, changed, edited, sample, some
 
 _QUATERNIONS = {"fields": {"q": {"role": "quaternion", "shape": ["G", 4], "order": "wxyz"}}}

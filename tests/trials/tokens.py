@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.testing.synth.minimind import language, question, text
+from datacheck.testing.minimind import language, question, text
 from tests.trials.base import Plant, Samples, Size, Trial, changed, edited, sample, some
 
 _COUNT, _LONG, _VOCAB, _PAD, _END = 120, 64, 6400, 0, 2

@@ -21,7 +21,7 @@ from datacheck.scan.loader_audit.first_pass import FirstPass
 from datacheck.scan.prior_results import PriorResults
 from datacheck.scan.scan_run import Audit, Request, ScanRun
 from datacheck.scan.scanned_dataset import with_stated_values
-from datacheck.sources.indexes import StepRates
+from datacheck.sources.lerobot import StepRates
 
 _UNREADABLE = "DC101"
 _DUPLICATE = "DC803"

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from datacheck.errors import UsageError
-from datacheck.testing.faults import ho3d, libero, minimind, scannet, sceneleap
-from datacheck.testing.faults.base import Fault, Planted, Site
-from datacheck.testing.synth.draw import generator
+from datacheck.testing import demonstrations, ho3d, minimind, scannet, sceneleap
+from datacheck.testing.draw import generator
+from datacheck.testing.fault import Fault, Planted, Site
 
 __all__ = ["FAULTS", "Fault", "Planted", "faults_of", "plant"]
 
@@ -20,7 +20,7 @@ FAULTS: tuple[Fault, ...] = (
     *sceneleap.FAULTS,
     *ho3d.FAULTS,
     *scannet.FAULTS,
-    *libero.FAULTS,
+    *demonstrations.FAULTS,
     *minimind.FAULTS,
 )
 

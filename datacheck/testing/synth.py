@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datacheck.errors import UsageError
-from datacheck.testing.synth import aloha, ho3d, libero, minimind, robomimic, scannet, sceneleap
+from datacheck.testing import demonstrations, ho3d, minimind, scannet, sceneleap
+from datacheck.testing.demonstrations import AlohaSize, LiberoSize, RobomimicSize
 
 _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo size, real size
     "sceneleap": (sceneleap.write, sceneleap.SceneleapSize(), sceneleap.REAL),
     "ho3d": (ho3d.write, ho3d.Ho3dSize(), ho3d.REAL),
     "scannetpp": (scannet.write, scannet.ScannetSize(), scannet.REAL),
-    "libero": (libero.write, libero.LiberoSize(), libero.REAL),
+    "libero": (demonstrations.write_libero, LiberoSize(), demonstrations.LIBERO_REAL),
     "minimind": (minimind.write, minimind.MinimindSize(), minimind.REAL),
     "scannet": (partial(scannet.write, variant="scannet"), scannet.ScannetSize(), scannet.REAL),
     "scannet_raw": (scannet.write_raw, scannet.ScannetSize(), scannet.REAL),
-    "robomimic": (robomimic.write, robomimic.RobomimicSize(), robomimic.REAL),
-    "aloha": (aloha.write, aloha.AlohaSize(), aloha.REAL),
+    "robomimic": (demonstrations.write_robomimic, RobomimicSize(), demonstrations.ROBOMIMIC_REAL),
+    "aloha": (demonstrations.write_aloha, AlohaSize(), demonstrations.ALOHA_REAL),
 }
 
 SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
