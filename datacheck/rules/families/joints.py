@@ -83,18 +83,22 @@ def _twins(column: Column) -> Array:
     defaults={"size": 1e-6, "twins": 2},
 )
 def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Joints lie in one point: copies of the root in place of labels.
+    """All joints lie in one point, or several joints coincide.
 
     What:
-        The joints of a sample span more than nothing, and at most 2 of them coincide with another.
+        The joints of a sample do not all lie in one point, and at most 2 of them coincide with an
+        earlier joint.
     Why it matters:
-        Copies of the root as ground truth make an error metric of the prediction's own spread: a constant, or infinite.
+        With copies of the root joint as ground truth, an error metric measures only the spread of
+        the prediction: it is constant or infinite.
     Measure:
-        Diagonal of the bounding box; joints that lie exactly where an earlier one does.
+        Diagonal of the bounding box; number of joints that lie exactly at the position of an
+        earlier joint.
     When it is wrong:
-        Only the root is annotated: declare that split's shape as ``[3]``.
+        Only the root joint is annotated: declare the shape of that split as ``[3]``.
     Options:
-        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide (2).
+        size: largest diagonal that counts as one point, in metres (0.000001).
+        twins: number of joints that may coincide with an earlier one (2).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
@@ -109,7 +113,7 @@ def collapsed_joints(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, j: {hand: 1}}
 
     Fix:
-        Do not train or evaluate on them; read the released ground truth instead.
+        Do not train or evaluate on these samples; use the released ground truth instead.
     Reference:
         UTNet fills the evaluation split of HO3D with 21 copies of the root joint.
     """
@@ -157,21 +161,26 @@ def _groups(rows: Rows, measured: Array) -> Iterator[tuple[str, Array]]:
     defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
 )
 def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """A bone is not of a possible length, or changes it within a sequence.
+    """A bone has an implausible length, or its length changes within a sequence.
 
     What:
-        Each bone within a factor of the skeleton's table; within a group (one subject) and within the steps of a
-        sequence each bone as long as the median says, and hardly any spread.
+        Each bone length is within a factor of the skeleton's table. Within a group (one subject)
+        and across the steps of a sequence, each bone length stays close to its median and hardly
+        varies.
     Why it matters:
-        Bones are rigid: what stretches is a bad fit, a swapped joint or another subject.
+        Bones are rigid. A length that changes means a bad fit, swapped joints or another subject.
     Measure:
-        Bone lengths; their median and standard deviation over all samples of a group, across files, and over the steps
-        of a sample that is a sequence.
+        Bone lengths; their median and standard deviation over all samples of a group, across files,
+        and over the steps of a sample that is a sequence.
     When it is wrong:
-        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits: raise ``spread``.
+        Groups mix subjects: correct ``samples: {group: ...}``. The joints are detections, not fits:
+        raise ``spread``.
     Options:
-        band: factor around the table (2.5). off:, share: a bone may differ from its group's median by the larger of
-        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001). frames: fewest (10).
+        band: largest factor between a bone length and the table (2.5).
+        off:, share: a bone length may differ from the median of its group or sequence by 3 mm or 5
+        %, whichever is larger (0.003, 0.05).
+        spread: standard deviation above which a warning is given, in metres (0.001).
+        frames: fewest frames of a group or sequence (10).
     Bad::
 
         schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
@@ -187,9 +196,9 @@ def bone_length(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 60, group: b, j: {hand: 1, scale: 1.1}}
 
     Fix:
-        Fit again with one shape per subject, or leave the frames out.
+        Repeat the fit with one shape per subject, or leave the frames out.
     Reference:
-        HO3D fits one MANO shape per subject: bones vary by less than a millimetre.
+        HO3D fits one MANO shape per subject: bone lengths vary by less than a millimetre.
     """
     skeleton = skeleton_of(case.spec)
     measured = rows.measured("pairs")
@@ -304,20 +313,26 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Joints are in another order than declared.
 
     What:
-        Bones of the declared order are rigid over a sequence, or those of another order are and say which: a known one,
-        or tips at other fingers. Ring and pinky swapped as a whole stay rigid: then the pinky's bones are the longer
-        ones. The permutation that puts the joints right is printed.
+        Over a sequence, the bones of the declared order are rigid. If instead the bones of another
+        order are rigid, the rule names it: a known order, or tips attached to the wrong fingers.
+        Ring and pinky swapped as a whole stay rigid; they are found because the pinky's bones are
+        then longer. The finding prints the permutation that corrects the order.
     Why it matters:
         Metrics after alignment look fine while four of five fingers are wrong.
     Measure:
-        Standard deviation of each distance over a group, or over the steps of a sample: declared bones, all pairs of
-        last joint and tip, and the bones of other known orders; mean lengths of ring and pinky.
+        Standard deviation of each distance over a group, or over the steps of a sample: declared
+        bones, all pairs of last joint and tip, and the bones of other known orders; lengths of the
+        middle bones of ring and pinky.
     When it is wrong:
-        A hand that does not move in the sequence cannot be judged and passes.
+        A hand that does not move in the sequence passes, unless its ring and pinky are swapped as a
+        whole.
     Options:
-        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from which another order
-        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the other order must be
-        (3.0). longer: pinky over ring for a swap (1.1).
+        spread: largest standard deviation of a rigid bone, in metres (0.003).
+        moving: standard deviation of a declared bone above which another order is searched for, in
+        metres (0.001).
+        frames: fewest frames of a sequence for the test of rigidity (50).
+        better: factor by which the other order must be more rigid (3.0).
+        longer: ratio of pinky to ring length above which they are swapped (1.1).
     Bad::
 
         schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
@@ -333,9 +348,10 @@ def joint_order(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 60, group: b, j: {hand: 1}}
 
     Fix:
-        Permute the joints into the declared order, or declare the skeleton that they have.
+        Permute the joints into the declared order, or declare the skeleton that the data have.
     Reference:
-        HO3D keeps thumb-first tips behind index-first chains, and pinky before ring.
+        HO3D stores the finger chains index-first with pinky before ring, followed by the tips
+        thumb-first.
     """
     skeleton = skeleton_of(case.spec)
     measured = rows.measured("pairs")

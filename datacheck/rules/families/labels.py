@@ -84,17 +84,19 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     applies=lambda s: of_role("class")(s) and s.classes is not None,
 )
 def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A label is none of the declared classes.
+    """A label is not one of the declared classes.
 
     What:
-        Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or 65535, are DC405's.
-        The table that ``loader: {keep_classes: FILE}`` names can be read, and none of its entries is null.
+        Every value of a class field is in ``classes`` or in ``ignore``. DC405 judges values below
+        0, and 255 and 65535. The table named by ``loader: {keep_classes: FILE}`` can be read, and
+        none of its entries is null.
     Why it matters:
-        On a GPU it is an assertion that names another line, in the middle of an epoch.
+        On a GPU, such a label triggers an assertion in the middle of an epoch, and the error names
+        an unrelated line.
     Measure:
-        Count, smallest and largest of the values outside.
+        Count, smallest and largest of the values that are not allowed.
     When it is wrong:
-        The loader maps these values away: list them in ``ignore``.
+        The loader removes or remaps these values: list them in ``ignore``.
     Options:
         none
     Bad::
@@ -111,7 +113,7 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, label: {choice: [50], among: [0, 7, 40]}}
 
     Fix:
-        Map the labels again, or correct ``classes``.
+        Remap the labels, or correct ``classes``.
     Reference:
         ScanNet issues 20 and 86: labels 50 and 149 in three scenes.
     """
@@ -152,15 +154,15 @@ def class_out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     applies=of_role("class", "instance"),
 )
 def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Labels that mean "no label" are not the declared ones, or a sample holds nothing else.
+    """An ignore label in the data is not the declared one, or all labels of a sample are ignored.
 
     What:
-        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255 alone are a mask); no
-        sample whose classes are all ignored.
+        There are no undeclared values below 0, no undeclared 255 or 65535 among several classes (0
+        and 255 alone are a mask), and no samples whose class labels are all ignored.
     Why it matters:
-        A loss with ``ignore_index: 255`` learns -100 as a class, or indexes with it.
+        A loss with ``ignore_index: 255`` learns -100 as a class, or uses it as an index.
     Measure:
-        Counts of declared and of likely undeclared marks.
+        Counts of declared ignore labels and of values that are likely undeclared ones.
     When it is wrong:
         255 is a class: declare ``classes``.
     Options:
@@ -179,9 +181,9 @@ def ignore_label(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, label: {choice: [50], among: [0, 7, -100]}}
 
     Fix:
-        Declare the mark that the data use, or map it to the one that the loss expects.
+        Declare the ignore label that the data use, or map it to the one that the loss expects.
     Reference:
-        ExCap3D: the configuration says 255, the data -100, the raw files -1.
+        ExCap3D: the configuration says 255, the data contain -100, the raw files -1.
     """
     measured = rows.measured("negative", "count")
     if not measured.any():
@@ -280,16 +282,19 @@ def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) 
     applies=of_role("segment"),
 )
 def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Segment ids are not 0 to S - 1, or too large for their dtype.
+    """Segment ids are not 0 to S - 1, or are too large for their dtype.
 
     What:
-        The S segments of a sample are numbered from 0 without gaps, and no id is above what the dtype counts exactly.
+        The S segments of a sample are numbered from 0 without gaps, and no id exceeds the largest
+        integer up to which the dtype represents all integers exactly.
     Why it matters:
-        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds fall together.
+        Pooling over segments allocates as many rows as the largest id; ids that a float rounds
+        become equal.
     Measure:
-        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds exactly.
+        Number of distinct ids of 0 or more, and the largest id. float32 represents all integers up
+        to 2^24 exactly.
     When it is wrong:
-        The loader numbers them again: ``DC412: off``.
+        The loader renumbers the segments: ``DC412: off``.
     Options:
         none
     Bad::
@@ -306,7 +311,8 @@ def segment_ids(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, s: {choice: [90], among: [0, 1, 2]}}
 
     Fix:
-        Number them again: ``np.unique(segment, return_inverse=True)[1]``, as int64 before any cast.
+        Renumber the segments with ``np.unique(segment, return_inverse=True)[1]``, as int64 before
+        any cast.
     Reference:
         Mask3D's preprocessing numbers the segments of each scene from 0 and stores them as float32.
     """
@@ -422,20 +428,24 @@ def _classes_of_lines(text: bytes) -> bytes:
     applies=_is_words,
 )
 def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A class is written in two ways.
+    """One class is spelled in two ways.
 
     What:
-        Of a text field with few different values, none is a much more frequent one with other capitals, blanks, ``_``
-        or ``-``, and none is so but for one letter while all other values are frequent. Nor are the classes of lists
-        of objects (.txt), which stand beside numbers in the same column of each line.
+        In a text field with few distinct values, no value repeats a much more frequent one with
+        other capitals, blanks, ``_``, ``-`` or punctuation at its ends. If all other values are
+        frequent, no value differs from a much more frequent one in one letter or in the order of
+        two letters. The same holds for the class names in lists of objects (.txt), which stand
+        beside numbers in the same column of each line.
     Why it matters:
-        A loader gives each spelling a class of its own, or drops the samples of the one that it does not know.
+        A loader makes a separate class of each spelling, or drops the samples with the spelling
+        that it does not know.
     Measure:
-        Up to 200 different values in 20 samples or more. A value of four letters or more counts as another form of one
-        that three times as many samples hold, and so does one in which two letters behind the first have changed
-        places; as one with another letter of a value that 100 times as many hold.
+        At most 200 distinct values in at least 20 samples. A value of four letters or more is
+        another form of the same word if the usual form occurs in three times as many samples; this
+        also holds if two neighbouring letters after the first are exchanged. If one letter differs,
+        the usual form must occur in 100 times as many samples.
     When it is wrong:
-        Both are classes: ``DC413: off``.
+        Both values are classes: ``DC413: off``.
     Options:
         none
     Bad::
@@ -457,7 +467,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Write each class in one way.
     Reference:
-        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter by letter.
+        pandas' astype("category") and the ClassLabel of Hugging Face datasets compare names letter
+        by letter.
     """
     del case
     measured = rows.measured("spelled")

@@ -97,23 +97,27 @@ _RANDOM = frozenset({"seed", "build", "repeat", "order"})
     defaults={"augmented": ()},
 )
 def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A loader gives other bytes for the same index.
+    """A loader returns different bytes for the same index.
 
     What:
-        ``scan --loader`` reads the samples twice in fresh processes, the second time with two workers, backwards, with
-        another seed, another hash seed and directories listed the other way round; and some of them several times in
-        one process. Each index gives the same bytes every time.
+        ``scan --loader`` reads the samples twice in fresh processes. The second pass uses two
+        workers, reverse order, another seed, another hash seed and reversed directory listings.
+        Some samples are also read several times in one process. Each index must give the same bytes
+        every time.
     Why it matters:
-        Two runs with the same code and files train on different data: their losses cannot be compared. A random number
-        that does not depend on the index cannot be drawn again either when a run is resumed.
+        Two runs with the same code and files train on different data, so their losses cannot be
+        compared. If a random number does not depend on the index, a resumed run cannot draw it
+        again.
     Measure:
-        xxh3 digest of each field. Where two differ, up to 48 such samples are asked for again, one factor at a time,
-        with the global generators seeded before each; every factor that changes them alone is named.
+        xxh3 digest of each field. If two digests differ, up to 48 such samples are requested again
+        with one factor changed at a time; the global generators are seeded before each request. The
+        finding names every factor that alone changes the samples.
     When it is wrong:
-        Augmentation is meant: name its fields in ``augmented``. Validation should not be augmented.
+        Augmentation is intended: list its fields in ``augmented``. Validation data should not be
+        augmented.
     Options:
-        augmented: fields that random numbers may change (none). Directory order, hash order, workers and samples that
-        reading changes are errors all the same.
+        augmented: fields that random numbers may change (none). Changes due to directory order,
+        hash order, workers or reading a sample remain errors.
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -132,10 +136,11 @@ def loader_nondeterminism(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {code: DC904, key: s000001, reason: seed, about: {kind: seed, fields: [x], samples: 3, compared: 3}}
 
     Fix:
-        Sort every listing; seed a generator of the sample's own with (seed, epoch, index); work on copies.
+        Sort every directory listing; seed a separate generator for each sample with (seed, epoch,
+        index); work on copies.
     Reference:
-        SceneLeap lists objects with an unsorted os.listdir: the first batch of two copies of a folder has 2 of 64
-        samples in common.
+        SceneLeap lists objects with an unsorted os.listdir: for two copies of a folder, the first
+        batches have only 2 of 64 samples in common.
     """
     meant = set(case.options["augmented"])
     for note in case.notes:
@@ -185,22 +190,24 @@ def _difference_text(fields: list[str], about: NoteFields) -> str:
     defaults={"dropped": 0.0},
 )
 def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A loader serves something else than what was asked for, or than what the files hold.
+    """A loader returns another sample than requested, or other data than the files hold.
 
     What:
-        The index that is asked for is the one that is served; no sample stands in for another one; there is an end
-        (IndexError). With DATA: no sample fails a rule that the files pass; no sample of the files is left out.
+        The loader returns the requested index; no sample replaces another one; the dataset ends
+        with IndexError. With DATA: no sample fails a rule that the files pass, and no sample of the
+        files is left out.
     Why it matters:
-        A loader that hides broken files behind zeros, other samples or a shorter epoch trains on data that nobody has
-        checked, without a word.
+        A loader that hides broken files behind zeros, other samples or a shorter epoch silently
+        trains on unchecked data.
     Measure:
-        Digests of samples asked for again and again; which index the dataset asks itself for inside ``__getitem__``;
-        the share of failing samples of each rule, the loader's against the files' (clearly larger: three times, and
-        by three standard errors); ``len()`` against samples and windows of the files.
+        Digests of repeatedly requested samples; the indices that the dataset requests from itself
+        inside ``__getitem__``; the share of samples that fail each rule, compared between loader
+        and files (clearly larger: three times, and by three standard errors); ``len()`` compared
+        with the samples and windows of the files.
     When it is wrong:
         Samples are left out on purpose (valid.json): allow their share with ``dropped``.
     Options:
-        dropped: share of the files' samples that the loader may leave out (0.0).
+        dropped: largest share of the files' samples that the loader may leave out (0.0).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -218,9 +225,11 @@ def loader_contract(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {code: DC905, key: "", reason: "", about: {kind: dropped, length: 19, count: 20, unit: samples}}
 
     Fix:
-        Raise, or leave broken samples out before training (valid.json), never inside ``__getitem__``.
+        Raise an exception, or leave broken samples out before training (valid.json), never inside
+        ``__getitem__``.
     Reference:
-        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap returns zeros.
+        RDT draws a random item whatever the index; ExCap3D returns item 0 for two scenes; SceneLeap
+        returns zeros.
     """
     of_kind: dict[str, list[tuple[str, NoteFields]]] = {}
     for note in case.notes:

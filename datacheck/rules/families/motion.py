@@ -97,21 +97,22 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
     defaults={"margin": 1.0, "share": 0.001},
 )
 def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A joint is where the robot cannot bring it.
+    """A joint angle lies outside the robot's limits.
 
     What:
-        Every joint of the declared ``robot`` is within its limits, but for a degree. Where several orders of the
-        columns are in use, the one that fits most samples is taken.
+        Every joint of the declared ``robot`` is within its limits, up to one degree. If the robot's
+        columns are in use in several orders, the rule takes the order that fits most samples.
     Why it matters:
-        Angles that cannot be are in another unit, of another robot, in another order or relative to another zero;
-        replayed on the robot they stop it.
+        Impossible angles have another unit, robot, column order or zero position; replayed on the
+        robot, they stop it.
     Measure:
         Degrees outside ``low..high`` of the joint; share of the steps.
     When it is wrong:
-        A robot with other limits: leave ``robot`` out and declare ``range``.
+        The robot has other limits: leave ``robot`` out and declare ``range``.
     Options:
-        margin: degrees outside that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10, 20). share: share of steps that
-        may be further out (0.001).
+        margin: degrees outside the limits that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10,
+        20).
+        share: largest share of steps that may be further outside (0.001).
     Bad::
 
         schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}}
@@ -126,9 +127,10 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, q: {arm: 60}}
 
     Fix:
-        Check unit, order and zero of the joints; leave out what the robot cannot do.
+        Check unit, order and zero position of the joints; leave out what the robot cannot do.
     Reference:
-        Limits of the Panda as Franka publishes them, of the LEAP hand from its URDF; SceneLeap reads that URDF.
+        The Panda's limits are those that Franka publishes, the LEAP hand's come from its URDF;
+        SceneLeap reads that URDF.
     """
     robot = _robot_of(case.spec)
     measured = rows.measured("outside")
@@ -216,16 +218,17 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint moves faster than the robot can.
 
     What:
-        No step, times ``episode: {fps: ...}``, is more than 1.2 times the highest speed of its joint. Jumps by a full
-        turn are no motion; DC607 tells them.
+        In no step does a joint move at more than 1.2 times its highest speed, computed with
+        ``episode: {fps: ...}``. A jump by a full turn is not motion; DC607 reports it.
     Why it matters:
-        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong rate makes every motion too fast.
+        A dropped or repeated frame becomes a jerk that a policy imitates; a wrong frame rate makes
+        every motion too fast.
     Measure:
-        ``|q[t+1] - q[t]| * fps`` over the joint's highest speed.
+        ``|q[t+1] - q[t]| * fps`` divided by the joint's highest speed.
     When it is wrong:
-        Simulated robots that ignore speed limits: raise ``factor``.
+        A simulated robot ignores speed limits: raise ``factor``.
     Options:
-        factor: times the highest speed that is allowed (1.2).
+        factor: largest allowed multiple of the highest speed (1.2).
     Bad::
 
         schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad, robot: panda}}, episode: {fps: 20}}
@@ -242,7 +245,8 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut the episode at the jump, or correct ``fps``.
     Reference:
-        Franka publishes 2.175 and 2.61 rad/s; DC505 asks the same of any field with ``max_speed``.
+        Franka publishes 2.175 and 2.61 rad/s; DC505 checks the same for any field with
+        ``max_speed``.
     """
     measured = rows.measured("peak_pace")
     episode = case.schema.episode
@@ -326,18 +330,19 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles jump by a full turn, or lie on both sides of the cut at pi.
 
     What:
-        No jump by about 2 pi between neighbouring steps; and not more than 1 % of all values near pi and near -pi
-        both, which are the same angle.
+        Neighbouring steps do not differ by about 2 pi. No angle has more than 1 % of its values
+        near pi and also more than 1 % near -pi, which are the same angle.
     Why it matters:
-        A mean of pi and -pi is 0, the opposite; a standard deviation of 3 hides all real motion; a policy that
-        averages over the cut turns the wrong way round.
+        The mean of pi and -pi is 0, the opposite direction; a standard deviation of 3 hides all
+        real motion; a policy that averages across the cut turns the wrong way.
     Measure:
-        Differences within 0.5 of 2 pi: of each joint angle, of a rotation vector as a whole; values within 0.05 of the
-        cut.
+        Differences within 0.5 of 2 pi, of each joint angle or of a rotation vector as a whole;
+        values within 0.05 of the cut.
     When it is wrong:
-        The training code unwraps angles or uses sine and cosine.
+        The training code unwraps the angles or uses sine and cosine.
     Options:
-        share: share of steps that may jump (0.001). mass: share of values on each side of the cut (0.01).
+        share: largest share of steps that may jump (0.001).
+        mass: share of values that both sides of the cut must exceed for a finding (0.01).
     Bad::
 
         schema: {fields: {q: {role: joint_angle, shape: [T, 2], unit: rad}}}
@@ -352,9 +357,11 @@ def angle_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, q: {ramp: [60, 2], to: 1.5}}
 
     Fix:
-        Unwrap within episodes; train on sine and cosine, or on 6 numbers of the rotation matrix.
+        Unwrap the angles within each episode; train on sine and cosine, or on 6 numbers of the
+        rotation matrix.
     Reference:
-        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, standard deviation 3.05.
+        openpi issues 637 and 814: LIBERO's roll lies at both 3.14 and -3.14, with a standard
+        deviation of 3.05.
     """
     measured = rows.measured("wrapped")
     if not measured.any():
@@ -409,19 +416,20 @@ def _both_sides(rows: Rows, measured: Array, most: float) -> Iterator[Failure]:
     defaults={"off": 1e-3},
 )
 def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The shape of a body changes within a sequence of one subject.
+    """The body shape changes within a sequence of one subject.
 
     What:
         Shape parameters (MANO's beta) are the same in all samples of a group.
     Why it matters:
-        Bones that grow and shrink explain errors of the pose away; a dataset that promises one shape per subject was
-        then fitted frame by frame, or its files come from several fits.
+        Bones that grow and shrink hide errors of the pose. A dataset that promises one shape per
+        subject was then fitted frame by frame, or its files come from several fits.
     Measure:
         Distance of each number from its median over the group.
     When it is wrong:
-        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per frame: raise ``off``.
+        Groups hold several subjects: correct ``samples: {group: ...}``. Shapes are fitted per
+        frame: raise ``off``.
     Options:
-        off: how far a number may be from its median (0.001).
+        off: largest distance of a number from its median (0.001).
     Bad::
 
         schema: {samples: {files: "*", group: "{seq}"}, fields: {b: {role: shape, shape: [3]}, x: {}}}
@@ -438,7 +446,7 @@ def shape_changes(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 5, group: y, b: [1.5, 0.3, 0.1], x: {normal: [9]}}
 
     Fix:
-        Fit again with one shape per subject, or leave the odd frames out.
+        Repeat the fit with one shape per subject, or leave the deviating frames out.
     Reference:
         HO3D fits one shape per subject; HaMeR drops shapes beyond 3.
     """
@@ -569,21 +577,25 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
     paced=True,
 )
 def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Something moves faster than it can, or jumps as it does in no other episode.
+    """A field moves faster than allowed, or makes a jump unlike any in the other episodes.
 
     What:
-        With ``max_speed`` and ``episode: {fps: ...}`` no step is faster. Otherwise no episode has a single step that
-        stands out from its neighbours far more than the most isolated steps of the other episodes do.
+        With ``max_speed`` and ``episode: {fps: ...}``, no step is faster. Otherwise no episode has
+        a single step that exceeds its neighbours far more than the most isolated steps of the other
+        episodes do; actions are judged by ``max_speed`` only.
     Why it matters:
-        A controller that follows it hits its limits; velocities that are taken from it poison the statistics.
+        A controller that follows the jump reaches its limits; velocities computed from it corrupt
+        the statistics.
     Measure:
-        Distance, largest change of an angle, or angle of rotation per step. Of each episode the step that exceeds both
-        neighbours most, against median and MAD of all episodes: itself, and its logarithm.
+        Distance, largest change of an angle, or angle of rotation per step. For each episode, the
+        step that exceeds both neighbours most is compared with the median and MAD of all episodes,
+        by its value and by its logarithm.
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
-        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes that must be there to
-        compare with (10).
+        z: robust deviation above which a step is a jump (12).
+        logs: the same limit for the logarithm, which must also be exceeded (8).
+        least: fewest episodes for the comparison (10).
     Bad::
 
         schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 1], unit: rad, max_speed: 2.6}}}
@@ -601,7 +613,7 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut the episode at the jump, or smooth it.
     Reference:
-        The Franka Panda's joints turn at most 2.175 rad/s (2.61 rad/s the last three).
+        The Franka Panda's joints turn at most at 2.175 rad/s (2.61 rad/s for the last three).
     """
     measured = rows.measured("leap")
     if not measured.any():
@@ -771,18 +783,22 @@ def _correlations(command: Array, change: Array, count: Array) -> Array:
     unless=lambda s: "" if _driven_fields(s) else "no action says what it drives",
 )
 def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """States follow the actions at another distance than declared.
+    """States follow the actions at another lag than declared.
 
     What:
-        The change of what an action ``drives`` goes with the action best at the declared ``lag``, else at 0 or 1.
+        The change of the field that an action ``drives`` correlates best with the action at the
+        declared ``lag``, or at 0 or 1 if none is declared.
     Why it matters:
-        A policy that is trained on pairs that are one step apart learns to act on the result of its action.
+        A policy trained on pairs that are shifted by one step learns to act on the result of its
+        own action.
     Measure:
-        Correlation of action (or its change) and change of state at -5 to 5 steps, the median over episodes.
+        Correlation of the action (or its change) with the change of the state at -5 to 5 steps;
+        median over the episodes.
     When it is wrong:
-        The controller is slow: declare the ``lag`` that it has.
+        The controller is slow: declare its actual ``lag``.
     Options:
-        r: correlation that must be reached (0.5). agree: share of episodes that must agree on the lag (0.6).
+        r: correlation that the best lag must reach (0.5).
+        agree: share of episodes that must agree on that lag (0.6).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 1], drives: q, lag: 1}, q: {role: position, shape: [T, 1]}}}
@@ -796,9 +812,10 @@ def action_state_lag(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, a: {normal: [80, 1]}, q: {walk: [80, 1], lag: 1}}
 
     Fix:
-        Shift one of the two by the difference, or declare ``lag``.
+        Shift one of the two fields by the difference, or declare ``lag``.
     Reference:
-        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of action[t].
+        LIBERO's create_dataset.py stores the observation after the step: obs[t] is the result of
+        action[t].
     """
     for name, spec in _driven_fields(case.schema):
         kinds = [k for k in ("delta", "absolute") if rows.measured(f":{name}:{k}").any()]
@@ -950,16 +967,21 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A gripper command means something else than declared, or than in the other samples.
 
     What:
-        Only declared ``values`` occur; without them all samples use one pair (-1 and 1, 0 and 1, 0 and 255). Where
-        ``values: [open, closed]`` and ``drives`` are declared, fingers close when they are told to.
+        Only declared ``values`` occur. Without declared values, all samples use one pair (-1 and 1,
+        0 and 1, or 0 and 255). If ``values: [open, closed]`` and ``drives`` are declared, the
+        fingers close on the command to close.
     Why it matters:
-        A policy that learnt the other sign opens its hand where it should grasp; success is 0 and the loss is fine.
+        A policy that learnt the opposite sign opens its gripper when it should grasp: the success
+        rate is 0 although the loss is fine.
     Measure:
-        Values of each sample; correlation of the command with the opening of the fingers 3 steps later.
+        Values of each sample; correlation of the command with the opening of the fingers 3 steps
+        later.
     When it is wrong:
-        A continuous gripper: declare its ``range`` and no ``values``. Fingers that answer late: declare ``lag``.
+        The gripper is continuous: declare its ``range`` and no ``values``. The fingers respond
+        late: declare ``lag``.
     Options:
-        strays: share of other values that is let pass (0.01). sure: correlation of the wrong sign that counts (0.3).
+        strays: largest share of undeclared values (0.01).
+        sure: size of a correlation with the wrong sign above which it is reported (0.3).
     Bad::
 
         schema: {fields: {grip: {role: gripper, shape: [T], values: [-1, 1]}}}
@@ -976,9 +998,10 @@ def gripper_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {grip: [-1.0, 1.0, 1.0, 1.0, -1.0]}
 
     Fix:
-        Rescale or flip the command in the samples that are named.
+        Rescale or flip the command in the listed samples.
     Reference:
-        LIBERO: -1 opens, +1 closes; RLDS versions turn it into 1 open, 0 closed; LeRobot issue 1316.
+        LIBERO: -1 opens, +1 closes; its RLDS versions use 1 for open and 0 for closed; LeRobot
+        issue 1316.
     """
     measured = rows.measured("told_low")
     if not measured.any():

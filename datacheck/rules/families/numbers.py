@@ -59,13 +59,15 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field holds NaN or infinity.
 
     What:
-        Every number of every declared field is finite. Fields that the schema does not list give a warning.
+        Every number of every declared field is finite. Fields that the schema does not list give a
+        warning.
     Why it matters:
-        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the first rows of a file.
+        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling select the
+        first rows of a file.
     Measure:
-        Count of values that are not finite, and the first row with one.
+        Number of non-finite values, and the first row that contains one.
     When it is wrong:
-        NaN marks missing points in organised clouds: ``finite: false``.
+        NaN marks missing points in organised clouds: declare ``finite: false``.
     Options:
         none
     Bad::
@@ -82,7 +84,7 @@ def non_finite(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, q: {normal: [9, 3]}}
 
     Fix:
-        Repair the source; leave the samples out until then.
+        Repair the source, and leave the samples out until then.
     Reference:
         ScanNet issue 9: poses of minus infinity; RDT issue 93: NaN at the first step.
     """
@@ -191,20 +193,24 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
     },
 )
 def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Rows hold a mark for "missing" in place of data.
+    """Rows hold a sentinel for missing data instead of data.
 
     What:
-        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...; rows of zeros where
-        zero cannot be data (points, quaternions, transforms); samples that hold declared sentinels only.
+        Rows of a position, pose, joint, rotation or quaternion do not consist of one sentinel (-1,
+        999, ...); rows are not all zeros if zero cannot be data (points, quaternions, transforms);
+        no sample holds only declared sentinels.
     Why it matters:
-        The mark is learnt as a place; one row at -1 -1 -1 moves every mean.
+        The model learns the sentinel as a position; a single row of -1 -1 -1 shifts every mean.
     Measure:
-        Rows of one repeated value, and which value.
+        Rows that repeat a single value, and that value.
     When it is wrong:
-        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels: [-1]``.
+        The value is data: list only the other sentinels in ``values``. The value is a known
+        sentinel: declare ``sentinels: [-1]``.
     Options:
-        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other marks below which the
-        finding is a warning (0.01).
+        values: sentinels to look for (-1, -100, -999, -1000, -9999, 999, 1000, 9999, 65535, 1e10).
+        zeros: largest share of zero rows (0.01).
+        few: share of rows with a sentinel other than zero below which the finding is a warning
+        (0.01).
     Bad::
 
         schema: {fields: {pos: {role: position, shape: [T, 3]}}}
@@ -219,9 +225,9 @@ def sentinel_values(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, pos: {normal: [40, 3]}}
 
     Fix:
-        Use the mask that says which rows are valid, and declare the mark.
+        Use the mask that says which rows are valid, and declare the sentinel.
     Reference:
-        DexYCB: joint_3d of -1 throughout; 78,000 of more than 90,000 test samples are usable.
+        DexYCB: joint_3d is -1 throughout; 78,000 of more than 90,000 test samples are usable.
     """
     measured = rows.measured("rows")
     if not measured.any():
@@ -329,26 +335,33 @@ def dimensions(column: Column, spec: FieldSpec) -> Columns:
     },
 )
 def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """A dimension never changes, in no sample, or in none of one file or task.
+    """A dimension is constant over all samples, or over all samples of one group, task or file.
 
     What:
-        Every dimension of actions, joint angles, positions and values varies over the training split, and one that
-        moves in the samples of the other files or tasks moves in each of them.
+        Every dimension of actions, joint angles, positions and values varies over the training
+        split. A dimension that moves in the samples of the other groups, tasks or files moves in
+        each of them.
     Why it matters:
-        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one task alone was
-        recorded without an axis, the spread of the whole hides it.
+        A normaliser divides by the spread: the dimension becomes NaN, or reaches 1e8. If only one
+        task was recorded without an axis, the spread of the whole dataset hides it.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split. Of fields with 65 to 4,096 dimensions
-        they are kept of samples with 16 rows and more, as far as memory allows. Of groups (else tasks, else files) of 3
-        samples and more: dimensions that have one value in all samples of a group and move within nine tenths of the
-        samples of the others, of which there are 3 at least. A dimension that knows two values only is a switch, which
-        a task may well leave alone.
+        Smallest and largest value per dimension, over all samples of the split. For fields with 65
+        to 4,096 dimensions, these are kept for samples with at least 16 rows, as far as memory
+        allows. Among groups (else tasks, else files) with at least 3 samples: dimensions that are
+        constant over all samples of a group and move within nine tenths of the samples of the
+        others, of which there are at least 3. A dimension with only two values is a switch, which a
+        task may leave unchanged.
     When it is wrong:
-        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop the dimension.
+        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop
+        the dimension.
     Options:
-        spread: largest range that counts as none, relative to the value where that is above 1 (1e-8). samples: fewest
-        samples to judge (2). splits: where to look. few: share of the groups up to which a dimension is dead in them
-        rather than alive in the others (0.25). by: the field whose value tells tasks apart.
+        spread: largest range that counts as constant, relative to the value if that is above 1
+        (1e-8).
+        samples: fewest samples to judge (2).
+        splits: splits to examine (no split, train, training).
+        few: largest share of the groups in which a dimension may be constant for it to be reported
+        there (0.25).
+        by: field whose value identifies the task (task_index).
     Bad::
 
         schema: {fields: {q: {role: action, shape: [T, 2]}}}
@@ -364,7 +377,7 @@ def constant_dimension(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
           - {q: [[0.3, 0.7], [0.2, 0.5], [0.1, 0.6]]}
 
     Fix:
-        Drop the dimension, or give it a spread of 1 in the normaliser.
+        Drop the dimension, or set its spread to 1 in the normaliser.
     Reference:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
@@ -568,13 +581,16 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A value lies outside the declared range.
 
     What:
-        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and ``ignore`` do not count.
+        Every value of a field with ``range`` lies in that range, including both ends. Values in
+        ``sentinels`` and ``ignore`` are not counted.
     Why it matters:
-        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody made.
+        The controller clips actions beyond -1..1, so the policy learns actions that were never
+        executed.
     Measure:
-        Smallest and largest value per sample. An end counts as its field's dtype rounds it.
+        Smallest and largest value per sample. Each end of the range is rounded to the field's
+        dtype.
     When it is wrong:
-        The range was a guess: widen it. A value is a mark: declare ``sentinels: [-1]``.
+        The range was a guess: widen it. A value is a sentinel: declare ``sentinels: [-1]``.
     Options:
         none
     Bad::
@@ -592,9 +608,9 @@ def out_of_range(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {a: [[0.2, 0.4], [-1.0, 0.5], [0.1, 1.0]]}
 
     Fix:
-        Clip or rescale at the source, as the controller did; do not clip in silence.
+        Clip or rescale at the source, as the controller did; do not clip silently.
     Reference:
-        robosuite's demonstration of wiping: -1.24 where its controller takes -1..1.
+        robosuite's wiping demonstration contains -1.24, while its controller accepts -1..1.
     """
     measured = rows.measured("lowest")
     if not measured.any():

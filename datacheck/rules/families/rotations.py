@@ -131,21 +131,22 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
     defaults={"off": 1e-3},
 )
 def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A quaternion or a matrix is no rotation.
+    """A quaternion or a matrix is not a rotation.
 
     What:
-        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last row of a 4 x 4
-        transform is ``0 0 0 1``. A zero quaternion is wrong whatever is allowed. Also poses with a column ``quat``.
+        Quaternions have length 1; rotation matrices are orthonormal with determinant +1; the last
+        row of a 4 x 4 transform is ``0 0 0 1``. A zero quaternion or matrix fails whatever ``off``
+        is. The rule also judges poses with a column ``quat``.
     Why it matters:
-        Conversion code never complains: from a zero quaternion it makes a wrong rotation or NaN, from a scaled matrix a
-        larger object, from a transposed transform one that stays at the origin.
+        Conversion code raises no error: a zero quaternion becomes a wrong rotation or NaN, a scaled
+        matrix enlarges the object, and a transposed transform leaves the object at the origin.
     Measure:
-        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. For half precision what
-        its rounding does is allowed in any case.
+        ``| |q| - 1 |``; the largest number of ``|R^T R - I|``; the determinant; the last row. The
+        rounding error of half precision is always allowed.
     When it is wrong:
-        Transforms scale on purpose: raise ``off``.
+        The transforms scale on purpose: raise ``off``.
     Options:
-        off: how far each may be off (0.001).
+        off: largest deviation of each measure (0.001).
     Bad::
 
         schema: {fields: {q: {role: quaternion, shape: [G, 4], order: wxyz}}}
@@ -160,9 +161,11 @@ def bad_rotation(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, q: {turns: 5}}
 
     Fix:
-        Divide quaternions by their length, transpose or orthonormalise matrices, leave zeros out; better: export again.
+        Divide quaternions by their length, transpose or orthonormalise matrices, and leave zeros
+        out; exporting again is better.
     Reference:
-        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds rounded matrices.
+        SceneLeap reads grasps without any check of the quaternion; BOP's scene_gt.json holds
+        rounded matrices.
     """
     part = f"{case.name}.quat"
     if case.spec.role == "pose" and case.schema.part_of(part) and part in case.schema.fields:
@@ -393,18 +396,20 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some 4 x 4 matrices in the records of a JSON list are transposed.
 
     What:
-        Where most matrices under one key of the records have the last row ``0 0 0 1``, no other has it as its last
-        column in place of its last row. Fields of matrices are judged by DC304.
+        If most matrices under one key of the records have the last row ``0 0 0 1``, no other matrix
+        has ``0 0 0 1`` as its last column instead. DC304 judges fields of matrices.
     Why it matters:
-        The translation stands in the last row: a loader that takes the last column puts these cameras at the origin.
+        The translation is in the last row, so a loader that reads the last column places these
+        cameras at the origin.
     Measure:
-        The last row and the last column of each matrix, in JSON lists of mappings such as ``frames`` of a
-        ``transforms.json``. Records count from 0.
+        The last row and the last column of each matrix, in JSON lists of mappings such as
+        ``frames`` of a ``transforms.json``. Records are counted from 0.
     When it is wrong:
-        Never known: a rigid motion has its last row so.
+        No case is known: the last row of a rigid motion is ``0 0 0 1``.
     Options:
-        matrices: fewest matrices of a list to judge (8). share: share that must have the last row ``0 0 0 1`` and
-        another last column (0.5).
+        matrices: fewest matrices of a list to judge (8).
+        share: share of matrices that must have the last row ``0 0 0 1`` and another last column
+        (0.5).
     Bad::
 
         schema: {fields: {frames: {dtype: json}}}
@@ -422,9 +427,10 @@ def transposed_matrix(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                      {m: *m}, {m: *m}, {m: *m}, {m: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]}]
 
     Fix:
-        Transpose these matrices: translation belongs into the last column.
+        Transpose these matrices: the translation belongs in the last column.
     Reference:
-        ``transforms.json`` of instant-ngp and nerfstudio: OpenGL and Blender exporters write columns or rows first.
+        ``transforms.json`` of instant-ngp and nerfstudio: some OpenGL and Blender exporters write
+        columns first, others rows.
     """
     measured = rows.measured(":matrices")
     if not measured.any():
@@ -505,19 +511,20 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     defaults={"off": 0.05, "share": 0.01},
 )
 def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Normals are absent, or are no unit vectors.
+    """Normals are absent or are not unit vectors.
 
     What:
-        At most 1 % of a sample's normals is further than 5 % from length 1; samples whose normals are all zero are told
-        apart: they were written without normals.
+        At most 1 % of a sample's normals differ from length 1 by more than 5 %. Samples whose
+        normals are all zero are reported separately, as written without normals.
     Why it matters:
-        A network that was trained with normals gets zeros for some scenes, and nothing says so.
+        A network trained with normals silently receives zeros for some scenes.
     Measure:
         Length of every normal.
     When it is wrong:
-        Lengths carry something, for example an area: give the field another role.
+        The lengths have a meaning, for example an area: give the field another role.
     Options:
-        off: how far from 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5). share: share of normals allowed (0.01).
+        off: largest difference from length 1 (0.05; one of 0.01, 0.02, 0.05, 0.1, 0.2, 0.5).
+        share: largest share of normals that may differ more (0.01).
     Bad::
 
         schema: {fields: {normal: {role: normal, shape: [P, 3]}}}
@@ -532,9 +539,10 @@ def bad_normals(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, normal: {directions: 200}}
 
     Fix:
-        Divide by the length; estimate absent normals from the mesh or leave the channels out.
+        Divide normals by their length; estimate absent normals from the mesh, or leave the channels
+        out.
     Reference:
-        ExCap3D writes zeros and only logs a warning where the .pth holds no normals.
+        ExCap3D writes zeros and only logs a warning if the .pth holds no normals.
     """
     measured = rows.measured("off")
     if not measured.any():
@@ -600,22 +608,23 @@ def flatness(column: Column, spec: FieldSpec) -> Columns:
     defaults={"angle": 20.0, "flat": 1.3, "share": 0.5},
 )
 def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Most clouds are flattest along another axis than the one that is declared to point up.
+    """Most clouds are flattest along another axis than the declared up axis.
 
     What:
-        Rooms, streets and tables are wider than high: the direction in which a cloud varies least is near the declared
-        ``up``, in most samples.
+        Rooms, streets and tables are wider than high: in most samples, the direction in which a
+        cloud varies least is near the declared ``up``.
     Why it matters:
-        Augmentation turns about the vertical and cuts at the floor: about another axis it makes rooms that lie on
-        their side.
+        Augmentation rotates about the vertical axis and cuts at the floor; with the wrong axis, it
+        produces rooms that lie on their side.
     Measure:
-        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to ``up``. Which end is
-        up it does not tell.
+        Eigenvector of the smallest second moment, if it is clearly the smallest, and its angle to
+        ``up``. The measure does not show which end is up.
     When it is wrong:
-        Towers, corridors, single objects.
+        The clouds are towers, corridors or single objects.
     Options:
-        angle: degrees between both (20). flat: how much flatter than the next direction a cloud must be to be judged
-        (1.3). share: share of these that may point elsewhere (0.5).
+        angle: largest angle between both directions, in degrees (20).
+        flat: how many times flatter than the next direction a cloud must be to be judged (1.3).
+        share: largest share of the judged clouds that may point elsewhere (0.5).
     Bad::
 
         schema: {fields: {p: {role: points, shape: [P, 3], unit: m, up: y}}}
@@ -629,9 +638,9 @@ def up_axis(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, p: {room: 400}}
 
     Fix:
-        Turn the clouds, or declare the axis that points up.
+        Rotate the clouds, or declare the axis that points up.
     Reference:
-        ScanNet is z up, most meshes of games and cameras are y up.
+        ScanNet is z-up; most meshes from games and cameras are y-up.
     """
     measured = rows.measured("flatness")
     if not measured.any():
@@ -732,21 +741,25 @@ def _directions(
     defaults={"clear": 0.7, "better": 3.0, "samples": 20},
 )
 def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Quaternions make sense in the other order, and not in the declared one.
+    """Quaternions make sense in the other component order, but not in the declared one.
 
     What:
-        Whether the scalar stands first or last, where something tells: a gripper whose position is ``near`` an object
-        has an axis that points at it; things that stand on a table turn about z only.
+        Where the data show it, the scalar is first or last as declared. A gripper whose position is
+        ``near`` an object has an axis that points at the object; objects that stand on a table
+        rotate about z only.
     Why it matters:
-        Both orders have length 1 and turn equally fast: permuting the four numbers keeps every angle between two
-        quaternions, so neither norms nor smoothness can tell, and no library complains.
+        Both orders have length 1 and rotate equally fast. Permuting the four numbers keeps every
+        angle between two quaternions, so neither norms nor smoothness reveal the error, and no
+        library raises one.
     Measure:
-        Mean cosine between each axis and the direction to the object, under both orders; whether the two components
-        are 0 that are in a rotation about z, under both orders.
+        Mean cosine between each axis and the direction to the object, under both orders; whether
+        the two components that are 0 in a rotation about z are 0, under both orders.
     When it is wrong:
-        The gripper holds things beside itself, or everything really is turned upside down about a horizontal axis.
+        The gripper holds objects at its side, or all objects really are turned about a horizontal
+        axis.
     Options:
-        clear: mean cosine of the other order (0.7). better: how much nearer to 1 it must be (a factor, 3.0).
+        clear: mean cosine that the other order must reach (0.7).
+        better: factor by which it must be nearer to 1 (3.0).
         samples: fewest samples with rotations about z (20).
     Bad::
 
@@ -774,7 +787,7 @@ def quaternion_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Roll the four numbers by one, or declare the other order.
     Reference:
-        SceneLeap stores w x y z, SciPy, ROS and robosuite x y z w.
+        SceneLeap stores w x y z; SciPy, ROS and robosuite store x y z w.
     """
     columns = [
         f":{case.name}:{order}" for order in (case.spec.order, _OTHER[case.spec.order or "wxyz"])
@@ -897,20 +910,23 @@ def _wraps_alone(vectors: Array, counts: Array) -> Array:
     defaults={"most": 2 * math.pi, "share": 0.01},
 )
 def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Rotation vectors are longer than a rotation vector can be, or jump as only Euler angles do.
+    """Rotation vectors are too long, or jump as only Euler angles do.
 
     What:
-        The length of a rotation vector is its angle: up to pi, or up to 2 pi where the writer does not take the shorter
-        way round (told as info: such vectors cannot be Euler angles). More than ``most`` is something else.
+        The length of a rotation vector is its angle: up to pi, or up to 2 pi if the writer does not
+        take the shorter way round (reported as info: such vectors cannot be Euler angles). A vector
+        longer than ``most`` is not a rotation vector.
     Why it matters:
-        Three angles look alike whatever they mean: axis-angle read as Euler angles is a wrong rotation, without any
-        error. A policy that learns it still reaches 80 % of what it could.
+        Three angles look alike whatever they mean: axis-angle read as Euler angles gives a wrong
+        rotation without any error. A policy that learns from them still reaches 80 % of its
+        possible performance.
     Measure:
         Lengths; steps in which one component alone jumps by 2 pi while the others are large.
     When it is wrong:
-        Several turns are meant: raise ``most``.
+        Several turns are intended: raise ``most``.
     Options:
-        most: longest allowed, in radians (2 pi). share: share of rows longer than pi from which that is told (0.01).
+        most: largest allowed length, in radians (2 pi).
+        share: share of rows longer than pi from which the info is given (0.01).
     Bad::
 
         schema: {fields: {r: {role: rotvec, shape: [T, 3], unit: rad}}}
@@ -925,9 +941,11 @@ def rotation_convention(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, r: {normal: [40, 3], scale: 0.5}}
 
     Fix:
-        Convert with the convention that the writer used; store 6 numbers of the matrix for training.
+        Convert with the convention that the writer used; store 6 numbers of the matrix for
+        training.
     Reference:
-        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT reads Euler angles.
+        LIBERO's ee_ori is quat2axisangle with angles up to 2 pi (issues 40, 69, 129); a fork of RDT
+        reads Euler angles.
     """
     measured = rows.measured("angle")
     if not measured.any():

@@ -168,17 +168,18 @@ def _where(rows: Rows, place: int) -> str:
     span="all",
 )
 def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The same sample stands in two splits.
+    """The same sample occurs in two splits.
 
     What:
-        No content of one split occurs in another, under whatever name. The copy in the later split is named: splits in
-        the order of ``splits: {disjoint: ...}``, else train first.
+        No content of one split occurs in another, whatever its name. The rule reports the copy in
+        the later split; splits are in the order of ``splits: {disjoint: ...}``, otherwise train is
+        first.
     Why it matters:
-        Validation measures memory, and every choice made by it is wrong.
+        Validation measures memorisation, so every choice based on it is wrong.
     Measure:
-        Digest of the content, of episodes that of the actions; points in any order, coordinates as float32
-        (of clouds far from the origin rounded to 1e-5 of their size); text without white space. Samples of less than
-        24 bytes are not compared.
+        Digest of the content; for episodes, digest of the actions. Points count in any order,
+        coordinates as float32 (rounded to 1e-5 of the cloud's size if it is far from the origin),
+        text without white space. Samples of less than 24 bytes are not compared.
     When it is wrong:
         Two splits are meant to overlap: leave one out of ``disjoint``.
     Options:
@@ -200,7 +201,7 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, split: val, xyz: {box: [50, 3]}}
 
     Fix:
-        Take the copies out of the later split.
+        Remove the copies from the later split.
     Reference:
         SceneLeap's configuration names one directory as train, val and test.
     """
@@ -223,12 +224,12 @@ def split_overlap(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     ),
 )
 def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Samples that belong together are on both sides of a split.
+    """Samples that share a key are in different splits.
 
     What:
         No object, room, recording or subject (``splits: {key: ...}``) occurs in two splits.
     Why it matters:
-        Neighbouring frames of one video on both sides are nearly copies.
+        Neighbouring frames of one video in two splits are nearly copies of each other.
     Measure:
         The declared key of every sample, after ``match``.
     When it is wrong:
@@ -253,7 +254,8 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Split by the key, not by sample.
     Reference:
-        UTNet splits the frames of HO3D at random; in HULKs 98 % of the test frames share a recording with train.
+        UTNet splits the frames of HO3D at random; in HULKs, 98 % of the test frames share a
+        recording with train.
     """
     measured = rows.measured("split_key")
     if measured.any():
@@ -277,18 +279,20 @@ def group_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     defaults={"share": 0.001},
 )
 def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A sample stands more than once.
+    """A sample occurs more than once.
 
     What:
-        Samples of equal content; the first in key order stays, later ones are named. Copies across splits are DC801.
+        No two samples have equal content. The first in key order stays, and later ones are
+        reported. DC801 reports copies in different splits.
     Why it matters:
         Copies count twice in training and hide behind different names.
     Measure:
-        As DC801.
+        As for DC801.
     When it is wrong:
-        Repetition is meant: ``duplicates: {exact: off}``. The schema also says how bad it is (error, warning, info).
+        The repetition is intended: ``duplicates: {exact: off}``. This setting also gives the
+        severity (error, warning, info).
     Options:
-        share: share of copies up to which nothing is said (0.001).
+        share: largest share of copies that is not reported (0.001).
     Bad::
 
         schema: {fields: {t: {role: text}}}
@@ -308,7 +312,8 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Drop the later copies.
     Reference:
-        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its prompts.
+        Chinese web corpora lose 0.3 % to near-copies; the small lora_identity.jsonl repeats its
+        prompts.
     """
     severity = case.schema.duplicates.exact
     measured = rows.measured("content")
@@ -347,22 +352,25 @@ def exact_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     defaults={"share": 0.01, "expected": 5.0},
 )
 def lopsided_split(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A split is empty, tiny, or lacks a class that the others have.
+    """A split is empty, tiny, or lacks a class that other splits have.
 
     What:
-        Splits of which no sample can be read. Of others, where files of several samples can all be read: those with
-        less than 1 % of all samples; classes that a split lacks though at the rate of the other splits several of its
-        samples would have them, and a random split would lack them less than once in 100 times.
+        Every split has a readable sample, holds at least 1 % of all samples, and lacks no class
+        that it should have. It should have a class if, at the rate of the other splits, several of
+        its samples would have it and a random split would lack it less than once in 100 times. If
+        files hold several samples, size and classes are judged only for splits whose files can all
+        be read.
     Why it matters:
-        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
-        lost unseen.
+        An empty validation split gives a metric of 0 or NaN, and a tiny one gives noise. The model
+        may lose a class unnoticed if that class is never validated.
     Measure:
-        Samples per split. Of a class: the share of the other splits' samples that have it, times the split's samples.
+        Samples per split. For a class: the share of the other splits' samples that have it, times
+        the number of samples in the split.
     When it is wrong:
-        A split is meant to be small or to lack a class: raise ``expected`` or lower ``share``.
+        A split is meant to be small or to lack a class: lower ``share`` or raise ``expected``.
     Options:
         share: smallest share of all samples that a split may have (0.01).
-        expected: samples with a class that a split should have before its absence counts (5).
+        expected: expected number of samples with a class from which its absence is reported (5).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
@@ -577,24 +585,26 @@ def _no_similarity(schema: Schema) -> str:
     compare=_similarity,
 )
 def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """A sample is nearly another one.
+    """A sample is nearly the same as another one.
 
     What:
-        No two samples are as alike as ``duplicates: {near: 0.8}`` says. The later one is named; one in another split
-        than its original is a warning. Equal samples are DC801 and DC803.
+        No two samples are as similar as ``duplicates: {near: 0.8}`` says. The rule reports the
+        later one, as a warning if the two are in different splits. DC801 and DC803 report equal
+        samples.
     Why it matters:
-        Edited copies escape every exact test, count twice in training, and in a validation split measure memory.
+        Edited copies escape every exact test and count twice in training; in a validation split
+        they measure memorisation.
     Measure:
-        Texts: J = shared / all of all runs of five characters, in lower case, white space as one space. Clouds: J
-        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points, 10 below 8,192, 8
-        below 2,048).
-        Episodes: 64 steps, interpolated; largest difference in parts of each column's range. Candidates come from 64
-        numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared exactly.
+        Texts: J = shared / all of the runs of five characters, in lower case, with white space as
+        one space. Clouds: J of the filled cells of the bounding box, 24 along its longest side (16
+        below 20,000 points, 10 below 8,192, 8 below 2,048). Episodes: largest difference over 64
+        interpolated steps, as a share of each column's range. Candidates come from 64 numbers per
+        sample (MinHash, means); at most 10,000 pairs are read again and compared exactly.
     When it is wrong:
-        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple body are
-        alike. A rotated cloud or one cut differently is not found.
+        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple
+        body are similar. A rotated cloud, or one cut differently, is not found.
     Options:
-        apart: of episodes: largest difference, in parts of the range (0.05).
+        apart: largest difference between two similar episodes, as a share of the range (0.05).
     Bad::
 
         schema: {fields: {t: {role: text}}, duplicates: {near: 0.8}}
@@ -612,10 +622,12 @@ def near_duplicate(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {t: "The third sentence speaks of neither of these two, but of tokens that nobody trains on."}
 
     Fix:
-        Look at the pairs and keep one sample of each cluster, or split again so that a cluster stays on one side.
+        Inspect the pairs and keep one sample of each cluster, or split again so that each cluster
+        stays in one split.
     Reference:
-        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating Training Data Makes
-        Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to near-copies.
+        Broder, On the resemblance and containment of documents, 1997. Lee et al., Deduplicating
+        Training Data Makes Language Models Better, ACL 2022. Chinese web corpora lose 0.3 % to
+        near-copies.
     """
     small = ~_sketched(rows)
     if small.any():

@@ -120,21 +120,23 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
     defaults={"share": 0.01, "binary": 0.5, "least": 1000},
 )
 def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Many values are exactly the smallest or the largest one, and nobody declared that as an end.
+    """Many values lie exactly at the minimum or maximum, which is not a declared range end.
 
     What:
-        At most 1 % of the values of an action's dimension are exactly its smallest or its largest one, unless that is
-        an end of the declared ``range``.
+        At most 1 % of the values of an action dimension are exactly its smallest or its largest
+        value, unless that value is an end of the declared ``range``.
     Why it matters:
-        Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy learns the wall.
+        A sensor or a converter clipped the values: what was beyond is lost, and the policy learns
+        the clipped value.
     Measure:
-        Count of values equal to the extreme of the split, per dimension, over all samples in which it changes (fields
-        of at most 64 dimensions).
+        Number of values equal to the extreme of the split, per dimension, over all samples in which
+        the dimension changes (fields of at most 64 dimensions).
     When it is wrong:
-        The end is real: declare it as ``range``. A dimension with more than half of its values at its ends is a switch,
-        and only told as information.
+        The end is real: declare it as ``range``. A dimension with more than half of its values at
+        its ends is a switch and is only reported as info.
     Options:
-        share: of the values that may be at an end (0.01). binary: share at both ends above which it is a switch (0.5).
+        share: largest share of values at one end (0.01).
+        binary: share at both ends above which the dimension is a switch (0.5).
         least: fewest rows to judge (1000).
     Bad::
 
@@ -150,9 +152,10 @@ def saturated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 2, a: {ramp: [60, 2], to: 1.5}}
 
     Fix:
-        Find who clipped the values and record them again, or declare the end with ``range``.
+        Find what clipped the values and record them again, or declare the end with ``range``.
     Reference:
-        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
+        Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are
+        stored.
     """
     measured = rows.measured("piled", "whole", "min")
     wide = measured & too_wide(rows, case.spec)
@@ -253,29 +256,36 @@ def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )
 def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A sample is far from all others in size, place, values or length.
+    """A sample differs greatly from all others in size, position, values or length.
 
     What:
-        Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows. Of
-        floating-point numbers without a role the largest value, where all others lie within a decade. Of numbers
-        without a role: samples that hold one value throughout where nine tenths vary; another rate (``rate``,
-        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number than 19 of 20
-        have; one whole number in three samples or more that is three times all others, which count from 0 or 1.
+        The rule compares the size of clouds and skeletons, the distance of positions from the
+        origin, the largest value of actions, joint angles and values, and the number of rows. For
+        floating-point numbers without a role, it compares the largest value if all other samples
+        lie within a decade. For numbers without a role, it reports: samples with one value
+        throughout if nine tenths vary (also with the role ``value``); another rate (``rate``,
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number
+        than 19 of 20 have; one whole number in at least three samples that is three times all
+        others, which count from 0 or 1.
     Why it matters:
-        It may be the one that nobody meant to keep; a look costs a minute.
+        The sample may be one that was never meant to be kept; inspecting it costs a minute.
     Measure:
-        Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
-        within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
-        ``far`` is a warning, and an error where a unit explains it. Without a role: ``far`` times the median. A sample
-        of one value has 16 numbers or more, and the others go beyond that value on both sides: counts and switches may
-        well be 0 throughout, and so may speeds, forces and differences, by their names. It is a warning, as are another
-        rate and a number far beyond all others. Of other single numbers whole ones below 100 are labels or counts, and
-        of more than four different values none is a setting: they are passed over.
+        Robust z = (x - median) / (1.4826 MAD), of the logarithm if all values are above 0 (scatter
+        at least 0.05), within the group if groups are large enough, else over the split. A size,
+        distance or value beyond ``far`` is a warning, or an error if a unit explains it. Without a
+        role: ``far`` times the median. A sample of one value needs at least 16 numbers, and the
+        others must go beyond that value on both sides. A constant 0 is not reported for speeds,
+        forces and differences, known by their names. Constant samples, other rates and numbers far
+        beyond all others are warnings. Other single numbers are ignored if they are whole numbers
+        below 100 (labels or counts) or have more than four distinct values.
     When it is wrong:
-        Rare things are rare: declare what they may be, or raise ``far``.
+        Rare values are rare: declare what is allowed, or raise ``far``.
     Options:
-        z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
-        judge (30), without a role a quarter of them. distinct: fewest different values (10).
+        z: |z| above which a sample is reported (8).
+        far: |z| above which the finding is more than info (20).
+        least: fewest samples to judge (30); without a role, half of them for rates and other
+        numbers and a quarter for the largest value.
+        distinct: fewest distinct values (10).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
@@ -290,9 +300,11 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 15, a: {normal: [30, 2]}}
 
     Fix:
-        Look at it. If such samples are wrong, declare ``range``, ``size`` or ``episode: {length: ...}``.
+        Inspect the sample. If such samples are wrong, declare ``range``, ``size`` or ``episode:
+        {length: ...}``.
     Reference:
-        Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names none.
+        Iglewicz and Hoaglin, 1993; their limit of 3.5 would report 3.3 % of clean log-normal sizes,
+        8 reports none.
     """
     if case.spec.role in {None, "value"}:
         yield from _constant(rows, case)
@@ -618,22 +630,27 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     defaults={"mean": 0.1, "std": (0.8, 1.25), "beyond": 0.01, "splits": ("", "train", "training")},
 )
 def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """The normaliser's statistics are not those of the training data.
+    """The normaliser's statistics do not match the training data.
 
     What:
-        ``stats`` of a field, said in the schema or read from a file, against mean, standard deviation, smallest and
-        largest value of the training split (of all samples where there are no splits).
+        The ``stats`` of a field, declared in the schema or read from a file, match mean, standard
+        deviation, smallest and largest value of the training split (of all samples if there are no
+        splits).
     Why it matters:
-        Inputs of mean 3 and spread 100 train, badly; a policy that was trained with other numbers moves elsewhere.
+        Inputs with mean 3 and spread 100 train, but badly; a policy trained with other statistics
+        moves to other places.
     Measure:
-        |mean - stored| in standard deviations; stored / recomputed standard deviation; how far data go beyond the
-        stored smallest and largest value, as share of the stored range. Colours of 0..255 may have statistics of 0..1,
-        over all points or over scenes that count alike, as Mask3D's preprocessing computes them.
+        |mean - stored| in standard deviations; stored / recomputed standard deviation; how far the
+        data exceed the stored smallest and largest value, as a share of the stored range. Colours
+        of 0..255 may have statistics of 0..1, over all points or with equal weight for each scene,
+        as Mask3D's preprocessing computes them.
     When it is wrong:
-        The statistics are of several datasets on purpose: leave ``stats`` out here.
+        The statistics cover several datasets on purpose: leave ``stats`` out here.
     Options:
-        mean: allowed difference in standard deviations (0.1). std: allowed ratio (0.8..1.25). beyond: allowed share of
-        the range (0.01). splits: which are training data.
+        mean: largest difference in standard deviations (0.1).
+        std: allowed ratio (0.8..1.25).
+        beyond: largest share of the range by which data may exceed it (0.01).
+        splits: splits that are training data (no split, train, training).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2], stats: {mean: [0, 0], std: [100, 100]}}}}
@@ -647,9 +664,10 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 20, a: {normal: [200, 2]}}
 
     Fix:
-        Compute the statistics again from these data.
+        Recompute the statistics from these data.
     Reference:
-        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps one set per dataset.
+        LIBERO with RDT: 0.003 in ``dataset_stat.json`` where a single task has 0.33; OpenVLA keeps
+        one set per dataset.
     """
     yield from _unreadable_stats(rows, case)
     measured = rows.measured("n")
@@ -1024,23 +1042,26 @@ def _label_outlier(values: Array, spec: FieldSpec) -> _OutlierRows | None:
 
 @rule("DC229", "outlier-rows", Severity.WARNING, Level.SAMPLE, per="sample", measures=(far_rows,))
 def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Few rows of an array are far larger than all its others, or one label is far beyond all others.
+    """A few rows are far larger than all others, or one label far exceeds all other labels.
 
     What:
-        Within a sample: rows of coordinates (points, joints, positions, poses) whose largest number is 30 times that of
-        all other rows, a fifth of the rows at most; of an array of 4 to 49 rows of tables one row, 300 times as large.
-        Of labels of few kinds the largest one, where it is at least 50 and five times all others, unless ``classes`` or
-        ``ignore`` declares it.
+        Within a sample, no few rows of coordinates (points, joints, positions, poses) have a
+        largest number 30 times that of all other rows; a few rows are at most a fifth. In an array
+        of 4 to 49 tables, no single table is 300 times as large. Among labels of few kinds, the
+        largest is not both at least 50 and five times all others, unless ``classes`` or ``ignore``
+        declares it.
     Why it matters:
-        A part of the rows is in millimetres, or in pixels; a label that no class has ends the training, or is trained.
+        Some rows are in millimetres or in pixels. A label that belongs to no class stops the
+        training, or is trained on.
     Measure:
-        The largest absolute number of each row, sorted: the largest step between two. Numbers without a role are
-        coordinates where their name says points or joints, a row has three, and their ``shape`` has no time axis; of
-        fields without a ``shape``, 4 to 49 rows of 14 to 70 joints of three or four numbers are.
+        The largest absolute number of each row, sorted: the largest ratio between neighbours.
+        Numbers without a role count as coordinates if their name says points or joints, a row has
+        three numbers, and their ``shape`` has no time axis; in fields without a ``shape``, 4 to 49
+        rows of 14 to 70 joints with three or four numbers count.
     When it is wrong:
-        Such rows are meant: switch the rule off. Rows that repeat one whole number (-9999) count as marks of what is
-        missing and are not reported. A label that repeats is reported; only 250, 253, 254 and 255 are taken for labels
-        that training ignores.
+        Such rows are intended: switch the rule off. Rows that repeat one whole number (-9999) count
+        as sentinels for missing data and are not reported. A repeated label is reported; only 250,
+        253, 254 and 255 count as labels that training ignores.
     Options:
         none
     Bad::
@@ -1057,10 +1078,11 @@ def outlier_rows(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, x: {normal: [100, 3]}}
 
     Fix:
-        Look at these rows: the numbers do not say why they differ. Declare a label that is meant in ``classes``, and
-        one that training ignores in ``ignore``.
+        Inspect these rows: the numbers do not show why they differ. Declare an intended label in
+        ``classes``, and one that training ignores in ``ignore``.
     Reference:
-        A twentieth of the rows of a table of key points in pixels, the others relative to the wrist: nothing found.
+        A table of key points had a twentieth of its rows in pixels and the others relative to the
+        wrist, and nothing reported it.
     """
     del case
     if ":far_field" not in rows:
@@ -1161,16 +1183,19 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """An episode is unlike the others of its group.
 
     What:
-        Length, path length, jerk and the place of the end are near those of the other episodes.
+        Length, path length, jerk and end position are close to those of the other episodes.
     Why it matters:
-        The odd ones are worth a look: failed demonstrations, recordings of another task, a robot that was pushed.
+        Deviating episodes are worth watching: failed demonstrations, recordings of another task, a
+        robot that was pushed.
     Measure:
-        Logarithms against median and MAD, in each group of 20 episodes or more, else over all; of the end its distance
-        from the median end. A MAD of 0 gives no score.
+        Logarithms compared with median and MAD, within each group of at least 20 episodes, and over
+        all remaining episodes together; for the end position, its distance from the median end. A
+        MAD of 0 gives no score.
     When it is wrong:
         The task is free play: ``DC510: off``.
     Options:
-        z: robust deviation that is told (5). least: episodes that must be there to compare with (20).
+        z: robust deviation above which an episode is reported (5).
+        least: fewest episodes for the comparison (20).
     Bad::
 
         schema: {fields: {x: {role: position, shape: [T, 3], unit: m}, a: {role: action, shape: [T, 1]}}}
@@ -1185,9 +1210,10 @@ def episode_outlier(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 25, x: {walk: [40, 3], scale: 0.01}, a: {normal: [40, 1]}}
 
     Fix:
-        Watch them; leave out those that failed.
+        Watch these episodes, and leave out those that failed.
     Reference:
-        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a plain score of 3.5.
+        Outliers of demonstrations are found on logarithms: 3.3 % of clean log-normal data exceed a
+        plain score of 3.5.
     """
     measured = rows.measured("path")
     if measured.sum() < int(case.options["least"]):

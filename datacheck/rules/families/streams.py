@@ -239,21 +239,26 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
 
     What:
-        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves;
-        where no field has these roles, while another stream or the action moves. Pictures are DC513's.
+        No row of 6 or more numbers in a stream that otherwise changes is repeated for a second
+        while a joint or a position moves. If no field has these roles, motion of another stream or
+        of the action counts. DC513 judges images.
     Why it matters:
-        The policy learns to act on what was seconds ago.
+        The policy learns to act on observations that are seconds old.
     Measure:
-        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
-        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all, or, of 20
-        episodes and more, in all but a twentieth of them, and where in the other episodes at most 2 % of the moving
-        steps repeat a row: the mean of their shares, of each half at most. Positions do not count, because objects may
-        rest; nor do rows of one number.
+        Runs of rows that equal the previous row; in at least half of a run's steps, a field moves
+        by more than 1 % of the 99th percentile of its speed. A stream is judged in an episode if it
+        changes at 90 % of the steps outside the long runs and these runs cover less than half of
+        the steps. With at least 20 episodes, longer runs count too if at most a twentieth of the
+        episodes has them. In the other episodes, at most 2 % of the moving steps may repeat a row
+        (mean over the episodes, each counted as at most half). Positions are not judged, because
+        objects may rest; rows whose numbers are all equal do not count.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
-        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20). often:
-        where more than this share of the episodes has such runs, the stream is of that kind (0.5).
+        seconds: longest time for which a stream may stand still, in seconds (1).
+        steps: the same limit in steps, if the schema gives no ``fps`` (20).
+        often: if more than this share of the episodes has such runs, that is normal for the stream
+        and not reported (0.5).
     Bad::
 
         schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
@@ -272,7 +277,7 @@ def frozen_stream(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Record again, or cut the episode where the stream stands still.
     Reference:
-        Robot recordings of several sensors: one stream stalls while the others run on.
+        In robot recordings of several sensors, one stream stalls while the others run on.
     """
     place = _place(case)
     for name, witnesses in _streams_and_witnesses(case.schema, _OTHER).items():
@@ -324,22 +329,25 @@ def _holds_still(repeats: Array, moves: Array) -> bool:
     paced=True,
 )
 def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A camera repeats one picture while the robot moves.
+    """A camera repeats one image while the robot moves.
 
     What:
-        No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
-        Where no field has these roles, another stream of numbers beside the pictures shows what moves, and a fifth of
-        the episodes at most may have such a camera.
+        No image or depth map is repeated for a second while a joint or a position moves, and at
+        most half of the images taken in motion repeat the previous one. If no field has these
+        roles, another stream of numbers beside the images shows the motion; long repeats are then
+        reported only if at most a fifth of the episodes has them, and the share of repeated images
+        is not judged.
     Why it matters:
-        The policy learns to act on a picture that is seconds old.
+        The policy learns to act on an image that is seconds old.
     Measure:
-        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506. Those of one value are
-        DC511's.
+        Images that equal the previous one, pixel by pixel, and runs of them as in DC506. DC511
+        judges images of one value.
     When it is wrong:
         The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
     Options:
-        seconds: how long a camera may stand still (1). steps: the same where the schema says no ``fps`` (20). repeats:
-        share of repeated pictures while the robot moves (0.5).
+        seconds: longest time for which a camera may stand still, in seconds (1).
+        steps: the same limit in steps, if the schema gives no ``fps`` (20).
+        repeats: largest share of repeated images while the robot moves (0.5).
     Bad::
 
         schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
@@ -356,9 +364,9 @@ def frozen_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, q: {ramp: [20, 2]}, rgb: {film: 20}}
 
     Fix:
-        Record again, cut the episode there, or keep the rows at which the picture changes.
+        Record again, cut the episode there, or keep the rows at which the image changes.
     Reference:
-        Robot recordings of several cameras: one stream stalls while the others run on.
+        In robot recordings of several cameras, one stream stalls while the others run on.
     """
     place = _place(case)
     for name, witnesses in _streams_and_witnesses(case.schema, _PIXELS).items():
@@ -503,19 +511,19 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
     depth="deep",
 )
 def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Frames are black, or of one colour.
+    """Frames are black or of one colour.
 
     What:
-        Nearly every frame of a picture field shows something.
+        At most 1 % of the frames of a sample are black or have one value throughout.
     Why it matters:
         A camera that was covered, or not yet running, teaches the policy to act without seeing.
     Measure:
-        Mean brightness of each frame, scaled to 0..255; frames of which every value is the same.
+        Mean brightness of each frame, scaled to 0..255; frames in which every value is the same.
     When it is wrong:
         The scene is dark on purpose: lower ``dark``, or raise ``share``.
     Options:
-        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8). share: share of a
-        sample's frames that may be (0.01).
+        dark: mean brightness, of 255, below which a frame is black (2; one of 0.5, 1, 2, 4, 8).
+        share: largest share of a sample's frames that may be black or of one value (0.01).
     Bad::
 
         schema: {fields: {rgb: {role: image, shape: [T, 4, 4, 3], dtype: uint8}}}
@@ -532,7 +540,8 @@ def dark_frames(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut these steps off, or leave the samples out.
     Reference:
-        A renderer without a context, or a camera that is not open yet, gives frames of zeros without an error.
+        A renderer without a context, or a camera that is not open yet, returns frames of zeros
+        without an error.
     """
     measured = rows.measured("frames")
     if not measured.any():
@@ -617,18 +626,21 @@ def _judged(spec: FieldSpec) -> bool:
     defaults={"tail": 1},
 )
 def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """The mark of the end is not at the end of the episode.
+    """The end mark is not at the end of the episode.
 
     What:
-        ``done`` is set at the last step and at no other; a reward whose ``values`` are 0 and 1 likewise, or never.
+        ``done`` is set at the last step and at no other step. The same holds for a reward whose
+        ``values`` are 0 and 1, which may also never be set.
     Why it matters:
-        A mark in the middle means two episodes in one: windows across it jump from one scene to another.
+        A mark in the middle means that two episodes were joined: windows across it jump from one
+        scene to another.
     Measure:
-        Number of set steps, and how many of them stand at the end without a gap.
+        Number of steps at which the mark is set, and how many of them form an unbroken run at the
+        end.
     When it is wrong:
         The mark stays set after success: raise ``tail``.
     Options:
-        tail: how many steps at the end may be set (1).
+        tail: largest number of steps at the end that may be set (1).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}, done: {role: done, shape: [T]}}}
@@ -643,7 +655,7 @@ def episode_end(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, a: {normal: [5, 2]}, done: [0, 0, 0, 0, 1]}
 
     Fix:
-        Split the episodes at the mark, or write it again.
+        Split the episodes at the mark, or write the mark again.
     Reference:
         LIBERO's create_dataset.py writes zeros and a one at the last step.
     """
@@ -724,18 +736,19 @@ def video(column: Column, spec: FieldSpec) -> Columns:
     paced=True,
 )
 def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A video has another number of frames than its episode has rows, or lasts another time.
+    """A video has more or fewer frames than its episode has rows, or another duration.
 
     What:
-        As many frames as rows on the time axis; with ``episode: {fps: ...}`` also the same time from first to last.
+        The video has as many frames as the time axis has rows; with ``episode: {fps: ...}``, the
+        time from the first to the last frame also matches.
     Why it matters:
-        Rows are paired with frames by number: one lost frame shifts every picture behind it.
+        Rows are paired with frames by number, so one lost frame shifts every later image.
     Measure:
-        Frames and times from the header of the file; pictures are not decoded.
+        Frames and times from the header of the file; the images are not decoded.
     When it is wrong:
-        The video covers several episodes: pair it by time, and leave the role away.
+        The video covers several episodes: pair it by time, and leave the role out.
     Options:
-        drift: frames by which video and rows may run apart (1).
+        drift: largest number of frames by which video and rows may run apart (1).
     Bad::
 
         schema: {episode: {fps: 10}, fields: {a: {role: action, shape: [T, 2]}, cam: {role: video}}}
@@ -752,7 +765,7 @@ def video_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Encode the video again from the frames of the episode, at its rate.
     Reference:
-        LeRobot: frames are looked up by ``index / fps``; encoders drop and repeat frames to keep a rate.
+        LeRobot looks up frames by ``index / fps``; encoders drop and repeat frames to keep a rate.
     """
     column = f"{time_field(case.schema)}:dims"
     measured = rows.measured("frames") & rows.measured(column)

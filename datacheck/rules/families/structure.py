@@ -69,19 +69,21 @@ def missing(block: Block, schema: Schema) -> Columns:
 
 @rule("DC121", "missing-field", Severity.ERROR, Level.SAMPLE, per="sample", measures=(missing,))
 def missing_field(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A declared field is not in the sample.
+    """A declared field or attribute is missing from the sample.
 
     What:
-        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split. Where a
-        schema says ``near_names`` and all samples hold a field under one near name (``action`` for ``actions``), that
-        one is taken, for information. An attribute that no sample has is a warning.
+        Every field and attribute of the schema is present, unless it is ``optional`` or ``absent``
+        in this split. If a schema sets ``near_names`` and all samples hold a field under one
+        similar name (``action`` for ``actions``), the rule accepts that name and reports it as
+        info. An attribute that no sample has is a warning.
     Why it matters:
-        Loaders put zeros, or the last good sample, in place of what is missing.
+        Loaders replace missing fields by zeros or by the last good sample.
     Measure:
-        Names that were not found; ``None`` counts as missing. Near names differ in case, plural, ``-`` and ``_``, or a
-        group of observations, and are of the declared kind and sizes.
+        Names that were not found; ``None`` counts as missing. Similar names differ in case, plural,
+        ``-`` and ``_``, or a group of observations, and have the declared kind and sizes.
     When it is wrong:
-        The field is called otherwise in the file: say so with ``at``. Not every sample has it: ``optional: true``.
+        The field has another name in the file: declare it with ``at``. Not every sample has the
+        field: ``optional: true``.
     Options:
         none
     Bad::
@@ -248,21 +250,23 @@ def lacking(block: Block, schema: Schema) -> Columns:
     defaults={"most": 0.5},
 )
 def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """An optional field or file is there in most samples and missing in some.
+    """An optional field or file is present in most samples and missing in some.
 
     What:
-        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all samples of a split,
-        or for few of them. ``rules: {DC129: error}`` makes each sample that lacks it unfit.
+        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is present for
+        all samples of a split, or missing for a large share of them. ``rules: {DC129: error}``
+        marks each sample that lacks it as invalid.
     Why it matters:
-        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader passes over them, or
-        puts zeros there.
+        One mesh of forty is gone, or the wrist camera is missing in a tenth of the demos: a loader
+        skips these samples or fills in zeros.
     Measure:
-        Share of the samples that lack the field, or the file that it lies in. Companions count by the listing alone:
-        they are not opened, and one of 0 bytes is none.
+        Share of the samples that lack the field, or the file that holds it. Companions are judged
+        by the file listing alone: they are not opened, and a file of 0 bytes counts as missing and
+        is always reported.
     When it is wrong:
-        Some samples rightly have none: lower ``most``, or switch the rule off.
+        Some samples are meant to lack it: lower ``most``, or switch the rule off.
     Options:
-        most: share of the samples from which on it is no exception to lack the field (0.5).
+        most: share of samples without the field from which its absence is not reported (0.5).
     Bad::
 
         schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
@@ -278,9 +282,10 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 6, a: {normal: [4]}}
 
     Fix:
-        Restore what is missing, or leave these samples out.
+        Restore the missing field or file, or leave these samples out.
     Reference:
-        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks for it fails late.
+        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that
+        requests it fails late.
     """
     for note in case.notes:
         lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
@@ -384,9 +389,11 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A field has another shape or another kind of values than declared.
 
     What:
-        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes may have any size.
+        The number of axes and the fixed sizes match ``shape``; the kind of values matches
+        ``dtype``. Named axes may have any size.
     Why it matters:
-        Broadcasting hides a wrong shape until the loss is wrong; integers cut what floats keep.
+        Broadcasting hides a wrong shape until the loss is wrong; integers cut off the fractions
+        that floats keep.
     Measure:
         Shape and dtype as stored.
     When it is wrong:
@@ -409,7 +416,7 @@ def shape_or_dtype(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Export the samples again, or correct the declaration.
     Reference:
-        robocasa issue 124: 267 numbers where 217 were expected.
+        robocasa issue 124: 267 numbers instead of the expected 217.
     """
     if "dtype" not in rows:
         return
@@ -525,9 +532,9 @@ def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Fields that belong together row by row differ in length.
 
     What:
-        A named axis (``T``, ``P``) has one size in all fields of a sample.
+        A named axis (``T``, ``P``) has the same size in all fields of a sample.
     Why it matters:
-        Points are paired with other points' labels, actions with other steps' images.
+        Points are paired with the labels of other points, actions with the images of other steps.
     Measure:
         Sizes of the named axes.
     When it is wrong:
@@ -551,7 +558,7 @@ def length_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Align the fields at their source; never cut the longer one.
     Reference:
-        ESAM issue 8: an instance mask of 20,000 points beside 40,000 labels.
+        ESAM issue 8: an instance mask of 20,000 points with 40,000 labels.
     """
     for axis, places in _shared(case.schema).items():
         sizes, known = _sizes(rows, case.schema, places)
@@ -658,17 +665,21 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The columns of a field are in another order than declared.
 
     What:
-        Where ``columns`` names four of them as a quaternion, these have length 1. If they have not, and four other
-        columns have in 95 % of the rows, the parts are in another order.
+        The four columns that ``columns`` names as a quaternion have length 1. If they do not, and
+        four other columns have length 1 in 95 % of the rows, the parts are in another order.
     Why it matters:
-        Two files of one project store position, quaternion, joints and position, joints, quaternion: read with the
-        other's order, every number is finite, and every grasp is wrong.
+        Two files of one project store position, quaternion, joints and position, joints,
+        quaternion. If a file is read in the other's order, every number is finite and every grasp
+        is wrong.
     Measure:
-        Share of rows in which four neighbouring columns have length 1 within 1 %, for each place.
+        For each position, the share of rows in which four neighbouring columns have length 1 within
+        1 %.
     When it is wrong:
-        Never known: four columns of other numbers have length 1 in 95 % of the rows by no accident.
+        No case is known: four columns of other numbers do not have length 1 in 95 % of the rows by
+        accident.
     Options:
-        share: of the rows that must fit the other order (0.95). few: share that may fit the declared one (0.5).
+        share: share of rows that must fit the other order (0.95).
+        few: share of rows below which the declared order does not fit (0.5).
     Bad::
 
         schema: {fields: {q: {role: pose, shape: [G, 9], columns: "pos:3 quat:4 more:2"},
@@ -688,7 +699,8 @@ def layout_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Correct ``columns``, or write the samples again in the declared order.
     Reference:
-        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints, quaternion in its cache.
+        SceneLeapUltra: position, quaternion, 16 joints in its ``.npy``; position, 16 joints,
+        quaternion in its cache.
     """
     if "unit" not in rows:
         return
@@ -802,13 +814,15 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples have other fields, kinds of numbers or widths than most.
 
     What:
-        In the fields that the schema lists all samples of a split have one kind of numbers (float, whole, bool) and
-        the same sizes behind the first axis, also where the schema leaves them open. Images may have any size.
+        In the fields that the schema lists, all samples of a split have one kind of numbers (float,
+        whole, bool) and the same sizes after the first axis, even if the schema leaves them open.
+        Images may have any size.
     Why it matters:
-        Batches cannot be stacked, or are stacked after a silent cast; two exports with different settings were joined.
+        Batches cannot be stacked, or are stacked after a silent cast; two exports with different
+        settings were joined.
     Measure:
-        Kinds and sizes by field; what most samples have counts as right. Of texts (.csv, .txt, .json) whole numbers
-        count as floats.
+        Kinds and sizes by field; the most common layout counts as correct. In text files (.csv,
+        .txt, .json), whole numbers count as floats.
     When it is wrong:
         Robots or cameras were mixed on purpose: declare such fields ``optional: true``.
     Options:
@@ -828,9 +842,10 @@ def mixed_schema(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {a: {normal: [12, 7]}}
 
     Fix:
-        Export them again with the same settings, or split the dataset in two.
+        Export the samples again with the same settings, or split the dataset in two.
     Reference:
-        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac issue 142: 8 and 6.
+        robocasa issue 124: observations of 267 numbers in some demos and 217 in others; leisaac
+        issue 142: 8 and 6.
     """
     del case
     measured = rows.measured(":makeup")
@@ -938,16 +953,19 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Ids do not fit the dtype in which they are stored.
 
     What:
-        Integers of 8 or 16 bits that reach the end of their dtype while there are more than 200 different ids, or that
-        begin again at its negative end; float32 above 16,777,216 and float16 above 2,048, which skip whole numbers.
+        Integers of 8 or 16 bits do not reach the largest value of their dtype if there are more
+        than 200 distinct ids, and do not continue at its negative end. Ids in float32 stay at or
+        below 16,777,216 and in float16 at or below 2,048; above, these dtypes skip whole numbers.
+        DC412 judges segment ids stored as floats.
     Why it matters:
-        Ids 256 and 0 become one object, or two objects one: nothing crashes, and the label is wrong for good.
+        Ids 256 and 0 become the same object: nothing crashes, and the label is wrong for good.
     Measure:
-        Smallest and largest value, number of different ids.
+        Smallest and largest value, number of distinct ids.
     When it is wrong:
-        The end of the dtype is a mark: declare it with ``ignore``.
+        The end of the dtype is an ignore label: declare it with ``ignore``.
     Options:
-        distinct: ids above which the end of the dtype is no accident (200).
+        distinct: number of distinct ids above which reaching the end of the dtype is reported
+        (200).
     Bad::
 
         schema: {fields: {part: {role: id, shape: [P]}}}
@@ -962,7 +980,7 @@ def id_overflow(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 2, part: {choice: [40], among: [0, 1, 2], dtype: float32}}
 
     Fix:
-        Store the ids as int32 or int64, from their source; what was lost cannot be had back.
+        Store the ids as int32 or int64, from their source; lost ids cannot be restored.
     Reference:
         ScanNet++ vertices: segment ids above 2^24 in the float32 columns of a preprocessed scene.
     """

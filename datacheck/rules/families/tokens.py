@@ -61,22 +61,23 @@ def byte_order(block: Block, schema: Schema) -> Columns:
     sees="all",
 )
 def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
+    """A line or sentence cannot be parsed, or a file has a byte order mark or empty lines.
 
     What:
-        Each line of a JSON Lines file parses to an object (error). Each sentence of a CoNLL-U file has ten columns, ids
-        from 1 on, HEADs among its words and a root, and its XPOS are not the universal tags that its UPOS should be
-        (error). No file begins with a byte order mark (warning) or
-        has empty lines between others (information).
+        Each line of a JSON Lines file is UTF-8 and parses to an object (error). Each sentence of a
+        CoNLL-U file has ten columns, ids that start at 1, HEADs among its words and a root, and its
+        XPOS are not the universal tags that belong in UPOS (error). No file begins with a byte
+        order mark (warning) or has empty lines between others (info).
     Why it matters:
-        One such line ends the run that parses it, hours later; a tolerant loader drops it in silence. ``json.loads``
-        refuses a line behind a byte order mark, so the first sample of the file is lost, or the run is.
+        One such line ends the run that parses it, hours later; a tolerant loader drops it silently.
+        ``json.loads`` rejects a line after a byte order mark, so the first sample of the file is
+        lost, or the run fails.
     Measure:
-        The parser's words, with line number and byte offset or the number of the sentence; the first three bytes of a
-        file; gaps in the numbers of its lines.
+        The parser's message, with line number and byte offset or the number of the sentence; the
+        first three bytes of a file; gaps in its line numbers.
     When it is wrong:
-        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader opens files as
-        ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
+        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader
+        opens files as ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
     Options:
         none
     Bad::
@@ -93,11 +94,11 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {text: "a line that parses and is long enough", facts: {bom: 0}}
 
     Fix:
-        Repair or remove the lines (``datacheck fix DC701`` writes such a copy of JSON Lines); write files with a
-        temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
+        Repair or remove the lines (``datacheck fix DC701`` writes a repaired copy of JSON Lines).
+        Write files under a temporary name and rename them, as ``utf-8``, not ``utf-8-sig``.
     Reference:
-        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added. CoNLL-U:
-        universaldependencies.org/format.html.
+        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added.
+        CoNLL-U: universaldependencies.org/format.html.
     """
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
@@ -260,17 +261,20 @@ def _before(
     applies=lambda s: s.role == "chat" or (s.role == "text" and s.min_trained_tokens is not None),
 )
 def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Nothing of the sample is supervised after template and truncation.
+    """No token of the sample is supervised after template and truncation.
 
     What:
-        Tokens between ``tokenizer: {start, end}`` within ``max_length``; of a plain text whether there is any.
+        A chat has at least one token (or ``min_trained_tokens``) between ``tokenizer: {start,
+        end}`` within ``max_length``. A plain text, judged if it declares ``min_trained_tokens``, is
+        not blank.
     Why it matters:
-        A batch of such samples has a mean over nothing: the loss is NaN, or reported as 0.
+        The loss of a batch of such samples is a mean over no tokens: it is NaN, or reported as 0.
     Measure:
-        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra ``text``) bytes decide where
-        they can: no text has more tokens than bytes; the other samples are skipped.
+        The chat template and tokenizer of ``tokenizer: {path: ...}``. Without them (extra
+        ``text``), byte counts decide where they can, because no text has more tokens than bytes;
+        the other samples are skipped.
     When it is wrong:
-        The trainer marks answers otherwise: set ``start`` and ``end``.
+        The trainer marks answers in another way: set ``start`` and ``end``.
     Options:
         slack: bytes that a template may put before the first message (256).
     Bad::
@@ -385,21 +389,23 @@ def _untrained(mask: Array, text: str, kind: str, spec: TokenizerSpec) -> Failur
     ),
 )
 def truncated(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Much of the data is cut off at the longest length that is trained on.
+    """Much of the data is cut off at the maximum training length.
 
     What:
-        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind it, and answers
-        whose end marker is gone.
+        Few samples are longer than ``tokenizer: {max_length}``. In chats, few supervised tokens lie
+        beyond it, and few answers lose their end marker.
     Why it matters:
-        Answers that stop in the middle teach the model to stop in the middle; without an end marker it never stops.
+        Answers that stop in the middle teach the model to stop in the middle; without an end
+        marker, the model never stops.
     Measure:
-        Tokens after the chat template, as in DC702; of token arrays their length.
+        Tokens after the chat template, as in DC702; for token arrays, their length.
     When it is wrong:
-        The trainer packs or splits long samples instead of cutting them: remove max_length, or raise the options.
+        The trainer packs or splits long samples instead of cutting them: remove max_length, or
+        raise the options.
     Options:
-        samples: share of samples that may be cut (0.05).
-        tokens: share of supervised tokens that may be lost (0.05).
-        open: share of chats whose last supervised token may be another than the end marker's (0.01).
+        samples: largest share of samples that may be cut (0.05).
+        tokens: largest share of supervised tokens that may be lost (0.05).
+        open: largest share of chats whose last supervised token is not the end marker (0.01).
     Bad::
 
         schema: {fields: {ids: {role: tokens, shape: [L]}}, tokenizer: {max_length: 8}}
@@ -495,17 +501,19 @@ _WORDS = {
     ),
 )
 def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A token id is none that the model knows.
+    """A token id is not in the model's vocabulary.
 
     What:
-        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold them all; the
-        tokenizer named by ``path`` has no more ids than that.
+        Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold
+        all these ids; the tokenizer named by ``path`` has no more ids than ``vocab``.
     Why it matters:
-        On a GPU an id too large is an assertion in another line; ids that wrapped around are other words.
+        On a GPU, too large an id triggers an assertion at an unrelated line; ids that wrapped
+        around become other words.
     Measure:
-        Smallest and largest id, dtype, size of the tokenizer with its added tokens.
+        Smallest and largest id, dtype, size of the tokenizer including its added tokens.
     When it is wrong:
-        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are marks: ``ignore``.
+        The embedding is padded to a larger size: declare that size as ``vocab``. Ids below 0 are
+        ignore labels: declare ``ignore``.
     Options:
         none
     Bad::
@@ -522,7 +530,8 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, ids: {choice: [20], among: [1, 17, 6399]}}
 
     Fix:
-        Tokenise again with the tokenizer of the model, and store ids in a dtype that holds them.
+        Tokenise again with the tokenizer of the model, and store the ids in a dtype that holds
+        them.
     Reference:
         transformers issue 2825: 45 % of the ids were wrong in uint16.
     """
@@ -661,19 +670,21 @@ def _tails(ids: Array, taught: Array, lengths: Array) -> dict[str, Array]:
     defaults={"agreement": 0.999, "other": 0.99},
 )
 def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Labels do not stand where the schema says: they are shifted too often, or not at all.
+    """Labels are not at the declared shift: they are shifted too often, or not at all.
 
     What:
-        Labels are the tokens they belong to (``shift: 0``, the model shifts), or the tokens behind them (``shift: 1``).
+        Each label is the token at its own position (``shift: 0``, the model shifts), or the next
+        token (``shift: 1``).
     Why it matters:
-        Shifted twice, a model learns to skip a word; not at all, to repeat its input. The loss looks well both times.
+        With labels that are shifted twice, a model learns to skip a word; with unshifted labels, it
+        learns to repeat its input. The loss looks good in both cases.
     Measure:
-        Share of the supervised labels that equal the token 0, 1 and 2 places ahead.
+        Share of the supervised labels that equal the token 0, 1 and 2 positions ahead.
     When it is wrong:
         The labels are not the tokens themselves (masked words, classes): remove ``label_of``.
     Options:
-        agreement: share of labels that must agree at the declared lag (0.999).
-        other: share that must agree at another lag for it to be named (0.99).
+        agreement: share of labels that must agree at the declared shift (0.999).
+        other: share of labels that must agree at another shift for it to be named (0.99).
     Bad::
 
         schema: {fields: {ids: {role: tokens, shape: [L]}, y: {role: labels, shape: [L], label_of: ids, shift: 0}}}
@@ -687,9 +698,10 @@ def label_shift(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 6, 2, 11], y: [-100, -100, -100, 4, 7, 3, 8, 6, 2, 11]}
 
     Fix:
-        Shift in one place only, the model or the data, and declare ``shift`` so.
+        Shift in one place only, in the model or in the data, and declare ``shift`` accordingly.
     Reference:
-        minimind's PretrainDataset holds labels unshifted and its DPODataset shifted, in one file.
+        minimind's PretrainDataset holds unshifted labels and its DPODataset shifted ones, in one
+        file.
     """
     column = {stat: f":{case.name}:{stat}" for stat in ("agree", "compared")}
     measured = rows.measured(*column.values())
@@ -755,20 +767,22 @@ def _shifted(mask: Array, share: Array, lag: int | None, declared: int) -> Failu
     applies=lambda s: s.role == "chat" or (of_role("labels")(s) and s.label_of is not None),
 )
 def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """Padding is learnt from.
+    """Padding is supervised.
 
     What:
-        The padding behind a sample's tokens is not supervised; of a chat whose last answer lacks the end marker the
-        loader supervises all padding up to ``max_length``.
+        The padding after a sample's tokens is not supervised. If the last answer of a chat lacks
+        the end marker, the loader supervises all padding up to ``max_length``.
     Why it matters:
         A batch of short samples teaches mostly padding: the model learns to say nothing.
     Measure:
-        Supervised labels in the last run of one id, where that id is the tokenizer's padding; one is allowed, where the
-        padding is also the end of a text. Of chats: no end marker behind the last answer, and room to pad.
+        Supervised labels in the last run of one id, if that id is the padding id; one is allowed,
+        because the padding may also end the text. For chats: no end marker after the last answer,
+        and room for padding.
     When it is wrong:
-        The padding id is a word: set ``pad``.
+        The assumed padding id is a word: set ``pad``.
     Options:
-        pad: the padding id; -1 takes the tokenizer's, else the id that most samples end in (-1).
+        pad: the padding id; -1 takes the tokenizer's, or else the id in which most samples end,
+        with a warning (-1).
     Bad::
 
         schema:
@@ -786,9 +800,10 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {ids: [1, 5, 9, 4, 7, 3, 8, 2, 0, 0, 0], y: [-100, 5, 9, 4, 7, 3, 8, 2, -100, -100, -100]}
 
     Fix:
-        Label padding with the ignored mark; end every answer with the end marker.
+        Give padding the ignore label, and end every answer with the end marker.
     Reference:
-        minimind's generate_labels, given an answer without its end marker, supervises 51 paddings.
+        minimind's generate_labels, given an answer without its end marker, supervises 51 padding
+        tokens.
     """
     if case.spec.role == "chat":
         yield from _unclosed(rows, case)

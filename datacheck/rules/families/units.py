@@ -238,20 +238,23 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Lengths are not in the declared unit.
 
     What:
-        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton (without ``size`` a
-        factor 2 around its table). ``distance``: how far points, root or positions may be from the origin, or from
-        the field they are ``near``.
+        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton
+        (without ``size``, a factor 2 around its table). ``distance``: distance of points, root or
+        positions from the origin, or from the field they are ``near``. Both lie in the declared
+        range.
     Why it matters:
         A factor 1000 survives normalisation, crops everything away, or makes a loss of 1e6.
     Measure:
-        The range decides, no statistics. Then units, double conversions, and a position (``near``, ``centered_on``)
-        that was subtracted, subtracted twice or added are tried on the offenders, each against all others. A cause is
-        named where it brings 90 % of them into range, makes size, bones and distance alike to those of the good
-        samples, and no other does; without good samples the median must lie in the middle half of the range. Where
-        several fit, or the samples are too few to tell a known factor from any other, they are listed and none is
-        named.
+        The declared range alone decides; no statistics are used. The rule then tries units, double
+        conversions, and a position (``near``, ``centered_on``) that was subtracted, subtracted
+        twice or added on the offenders (the failing samples), each against all others. A cause is
+        named if it alone brings 90 % of them into range and makes size, bones and distance similar
+        to those of the good samples; without good samples, the median must lie in the middle half
+        of the range. If several causes fit, or the samples are too few to tell a known factor from
+        any other, they are listed and none is named.
     When it is wrong:
-        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
+        The range is too narrow for a new kind of object: widen it. Ranges that span more than 10x
+        cannot distinguish cm from inch.
     Options:
         rescue: share of the offenders that a factor must bring into range to be named (0.9).
     Bad::
@@ -268,7 +271,7 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
           - {n: 8, xyz: {box: [50, 3], size: 1.5}}
 
     Fix:
-        Convert the values, or declare the unit they are in (``unit: mm``).
+        Convert the values, or declare their actual unit (``unit: mm``).
     Reference:
         graspnet-baseline issue 87; hypersim issue 30; a 3D loss that stays at 75,000.
     """
@@ -321,17 +324,18 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     ),
 )
 def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Angles are in degrees where radians are declared, or the other way round.
+    """Angles are in degrees although radians are declared, or the other way round.
 
     What:
-        Declared radians: the 99th percentile of each sample is at most a full turn. Declared degrees: some sample is
-        above a full turn in radians.
+        Declared radians: the 99th percentile of each sample is at most a full turn. Declared
+        degrees: at least one sample exceeds a full turn in radians.
     Why it matters:
-        One episode in degrees among radians dominates every statistic, and no loader complains.
+        One episode in degrees among radians dominates every statistic, and no loader reports it.
     Measure:
         99th percentile of the absolute values, per sample.
     When it is wrong:
-        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen: they look like radians.
+        The joints turn continuously: raise ``turn``. Small motions in degrees are not found,
+        because they look like radians.
     Options:
         turn: largest angle that counts as radians (2 pi + 0.1).
     Bad::
@@ -348,9 +352,9 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 5, q: {ramp: [40, 7], to: 1.5}}
 
     Fix:
-        Convert (x 0.017453), or declare ``unit: deg``.
+        Convert the angles (x 0.017453), or declare ``unit: deg``.
     Reference:
-        DexFuncGrasp issue 9 (one joint in degrees); ROS radians met LeRobot degrees.
+        DexFuncGrasp issue 9 (one joint in degrees); ROS uses radians, LeRobot degrees.
     """
     if "p99" not in rows:
         return
@@ -443,19 +447,27 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are in another unit than the others.
 
     What:
-        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor apart.
+        The sizes do not fall into two clusters that have a wide gap between them and are a known
+        factor apart.
     Why it matters:
-        Without a declared range nothing else sees it; statistics over all samples describe neither heap.
+        Without a declared range, no other rule finds the mixture; statistics over all samples
+        describe neither cluster.
     Measure:
-        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
-        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
-        medians where few samples leave more room, at most 50 %; in all of distance, size and bones that are known.
-        Angles (57.3; also fields without a role whose unit is one of angles) are only a warning.
+        Gap test on the logarithm of size, bone or angle: a gap of more than a factor 3, with at
+        least 3 samples and 0.2 % on each side, whose medians are 1000, 100, 39.37 or 25.4 apart.
+        The tolerance is 20 %, or three standard errors of the medians if few samples make these
+        larger, at most 50 %. All known quantities among distance, size and bones must fit. Angles
+        (57.3; also fields without a role that have an angle unit) only give a warning.
     When it is wrong:
-        Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
+        Two kinds of objects in one field differ by a known factor by chance: split the dataset, or
+        declare ``size``.
     Options:
-        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the factor (0.2).
-        widest: most that standard errors may widen it to (0.5). factors: lengths. turn: angles.
+        gap: smallest width of the gap, as a factor (3.0).
+        share: smallest share of samples on each side (0.002).
+        near: tolerance of the factor (0.2).
+        widest: largest tolerance that the standard errors may give (0.5).
+        factors: known factors between lengths (1000, 100, 39.37, 25.4).
+        turn: known factor between angles (57.3).
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}}
@@ -471,7 +483,7 @@ def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 4, xyz: {box: [50, 3], size: 4}}
 
     Fix:
-        Convert the smaller heap, and declare ``size`` so that the next mistake is named at once.
+        Convert the smaller cluster, and declare ``size`` so that the next mistake is named at once.
     Reference:
         DenseFusion issue 82: divided by 1,000 in one loader and by 10,000 in the other.
     """
@@ -617,25 +629,30 @@ def _stored(image: Array, spec: FieldSpec) -> Array:
     defaults={"near": 0.1, "far": 20.0, "rescue": 0.9},
 )
 def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Depth is not in the declared unit once it is multiplied by the declared scale, or not where it should be.
+    """Depth has a wrong scale, disagrees with a nearby field, or covers a wrong share of pixels.
 
     What:
-        The typical depth of each map lies between ``near`` and ``far`` metres. Judged where ``unit`` or ``scale`` is
-        declared. Where the schema says what the map is ``near``, its typical depth is that of this field up to
-        ``distance`` (a warning); ``share`` is the share of pixels that have a depth (a warning).
+        The typical depth of each map lies between the options ``near`` and ``far``, in metres, if
+        ``unit`` or ``scale`` is declared. If the schema says what the map is ``near``, the
+        difference between its typical depth and that of this field lies within ``distance`` (a
+        warning). The share of pixels that have a depth lies in ``share`` (a warning).
     Why it matters:
-        A depth map that is five or a thousand times too deep still looks like the scene; only the points are wrong.
+        A depth map that is five or a thousand times too deep still looks like the scene; only the
+        points are wrong.
     Measure:
-        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each scale that is in use is
-        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre, and a factor 100
-        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of another field is |z| of
-        its first position, of points of their centroid.
+        Median of the valid depths x ``scale``, in metres, with ``channels`` combined. Each common
+        scale is then tried on the failing maps: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored
+        units per metre, and a factor 100 (BOP's ``depth_scale`` of 0.1 as a divisor instead of a
+        factor). The depth of another field is |z| of its first position, or of the centroid of
+        points.
     When it is wrong:
-        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A scale that is off by
-        less than 10 may not be seen where nothing is ``near``.
+        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A
+        scale that is wrong by less than a factor 10 may not be found if the map is ``near`` no
+        field.
     Options:
-        near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders that a scale must
-        bring into range to be named (0.9).
+        near: smallest typical depth, in metres (0.1).
+        far: largest typical depth, in metres (20).
+        rescue: share of the failing maps that a scale must bring into range to be named (0.9).
     Bad::
 
         schema: {fields: {d: {role: depth, shape: [12, 16], unit: m}}}
@@ -652,7 +669,8 @@ def depth_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Declare the scale of the files (``scale: 0.0002``), or convert them.
     Reference:
-        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per unit.
+        BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per
+        unit.
     """
     spec = case.spec
     if "depth" not in rows:
@@ -839,18 +857,22 @@ def _no_rate(schema: Schema) -> str:
     paced=True,
 )
 def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Timestamps are in another unit than declared, or are no times at all but numbers of frames.
+    """Timestamps are in another unit than declared, or are frame numbers.
 
     What:
-        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode: {fps: ...}``.
+        The usual step between timestamps, in the declared ``unit``, is one frame of ``episode:
+        {fps: ...}``.
     Why it matters:
-        Velocities are off by a million, and tolerances in seconds accept or refuse every frame.
+        Velocities are wrong by a factor of a million, and tolerances in seconds accept or reject
+        every frame.
     Measure:
-        Median step x fps; near 1000, 1e6, 1e9 or their reciprocals it is a unit, near fps it is a frame number.
+        Median step x fps. A ratio near 1000, 1e6, 1e9 or their reciprocals means another unit; a
+        ratio near fps means frame numbers.
     When it is wrong:
-        A rate that is really a thousand times another one: declare its own ``fps``. Other ratios are for other rules.
+        The rate really is a thousand times another one: declare its own ``fps``. This rule does not
+        judge other ratios.
     Options:
-        near: tolerance of the ratio (0.05).
+        near: relative tolerance of the ratio (0.05).
     Bad::
 
         schema: {episode: {fps: 20}, fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -865,9 +887,10 @@ def time_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, t: [0.0, 50.0, 100.0, 150.0, 200.0]}
 
     Fix:
-        Convert the timestamps, or declare the unit that they have.
+        Convert the timestamps, or declare their actual unit.
     Reference:
-        ROS 2 stamps are nanoseconds, LeRobot's seconds: a converted dataset holds whichever its author took.
+        ROS 2 stamps are in nanoseconds, LeRobot's in seconds: a converted dataset holds whichever
+        its author used.
     """
     if "tick" not in rows or case.schema.episode is None or not case.schema.episode.fps:
         return
@@ -939,15 +962,19 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Two fields that belong together are in different units.
 
     What:
-        What is ``near`` points, or near a pose by which points are ``posed_by``, lies within three times their size.
+        A field that is ``near`` points, or ``near`` a pose by which points are ``posed_by``, lies
+        within three times the size of these points.
     Why it matters:
-        A hand in metres beside a mesh in millimetres: each is plausible alone, and no grasp touches anything.
+        A hand in metres next to a mesh in millimetres: each is plausible alone, and no grasp
+        touches anything.
     Measure:
-        Median distance / diagonal of the points, both in metres; then the factor of each unit is tried.
+        Median distance / diagonal of the points, both in metres; then the factor of each unit is
+        tried.
     When it is wrong:
-        The two are that far apart: raise ``most``.
+        The two fields really are that far apart: raise ``most``.
     Options:
-        most: largest distance, in sizes (3). least: smallest (0.001).
+        most: largest distance, in multiples of the size (3).
+        least: smallest distance, in multiples of the size (0.001).
     Bad::
 
         schema: {fields: {hand: {role: position, shape: [T, 3], unit: m, near: verts},
@@ -964,7 +991,8 @@ def cross_field_scale(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 3, hand: {box: [9, 3], size: 0.2, at: [0.5, 0.5, 0.5]}, verts: {box: [30, 3], size: 0.2}}
 
     Fix:
-        Convert the one that is wrong: declare ``size`` or ``distance``, and the next scan says which.
+        Convert the field that is wrong. If ``size`` or ``distance`` is declared, the next scan
+        shows which one it is.
     Reference:
         SceneLeap and BOP: meshes and ``scene_gt`` in millimetres, grasps in metres.
     """

@@ -178,19 +178,20 @@ def _per_text(begins: Array, stops: Array) -> Array:
     defaults={"share": 0.001},
 )
 def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    r"""A text was read in another encoding than it was written in.
+    r"""A text was decoded with another encoding than it was written in.
 
     What:
-        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control characters, accents that
-        are characters of their own (NFD).
+        A text holds no replacement characters, no UTF-8 that was read as Latin-1 or Windows-1252,
+        no control characters, and no accents that are separate characters (NFD).
     Why it matters:
-        Each such character costs several tokens that mean nothing, and the model learns to write them.
+        Each such character costs several meaningless tokens, and the model learns to write them.
     Measure:
-        Count of such characters over all characters of the text.
+        For each kind, the number of such characters divided by the number of all characters of the
+        text.
     When it is wrong:
-        The text is about encodings, or a terminal's log: raise ``share``.
+        The text is about encodings, or is a terminal log: raise ``share``.
     Options:
-        share: share of a text's characters up to which nothing is said (0.001).
+        share: largest share of a text's characters that is not reported (0.001).
     Bad::
 
         schema: {fields: {t: {role: text}}}
@@ -205,9 +206,9 @@ def bad_encoding(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {t: "A caf\u00e9 in the old town, which opens at eight."}
 
     Fix:
-        Export again as UTF-8; ftfy repairs most of it; normalise to NFC.
+        Export the texts again as UTF-8; ftfy repairs most cases; normalise to NFC.
     Reference:
-        C4 and FineWeb repair encodings with ftfy before anything else.
+        C4 and FineWeb repair encodings with ftfy before any other step.
     """
     measured = rows.measured("broken", "signs")
     if not measured.any():
@@ -287,18 +288,21 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
     defaults={"allowed": ()},
 )
 def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A text holds the markers that a chat template writes around it.
+    """A text contains the special tokens of a chat template as plain text.
 
     What:
-        ``<|im_start|>``, ``<|endoftext|>``, ``<think>``, ``[INST]`` and the like as plain text.
+        A text does not contain ``<|im_start|>``, ``<|endoftext|>``, ``<think>``, ``[INST]`` and the
+        like.
     Why it matters:
-        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for somebody else.
+        The tokenizer turns them into special tokens: a text ends in the middle, or speaks for
+        another role.
     Measure:
-        Markers in the text as it is stored; how many texts hold each.
+        Special tokens in the stored text; number of texts that contain each.
     When it is wrong:
-        The markers are meant (stored reasoning, an end of text that is to be learned): list them in ``allowed``.
+        The special tokens are intended (stored reasoning, an end of text to be learnt): list them
+        in ``allowed``.
     Options:
-        allowed: markers that may stand in a text (none).
+        allowed: special tokens that a text may contain (none).
     Bad::
 
         schema: {fields: {t: {role: text}}}
@@ -314,7 +318,8 @@ def special_token_leak(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Remove or escape them, or split the text into turns.
     Reference:
-        Prompt injection by special tokens: transformers encodes them in content unless told otherwise.
+        Prompt injection by special tokens: by default, transformers encodes them as special tokens
+        in content, too.
     """
     measured = rows.measured("markers")
     if not measured.any():
@@ -432,25 +437,26 @@ def _grams(parts: Array, size: int) -> Array:
     defaults={"again": 0.3, "most": 0.3},
 )
 def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A text says the same again and again.
+    """A text repeats the same passages or phrases many times.
 
     What:
-        Passages that stood in the same text before, and phrases of which most of the text is made. Judged by
-        ``--level deep``.
+        Few passages of a text occurred several times earlier in it, and no short phrase makes up
+        much of the text. ``--level deep`` judges this rule.
     Why it matters:
-        Loops in the data are loops in what the model writes.
+        Loops in the data become loops in the model's output.
     Measure:
-        again: the share of all grams of 10 words that occur three times or more earlier in the text: who quotes a
-        question, or lists options of which one word differs, repeats less. most: commonest gram of 2 words, times its
-        words, over all words. Words have a letter or digit: frames of tables and drawings are none. Where words have no
-        spaces between them (Chinese) 20 and 4 characters. Texts of 200 characters and more, of longer ones than a
-        million the first million.
+        again: the share of all grams of 10 words that occur three times or more earlier in the
+        text; quoting a question, or listing options that differ in one word, repeats less. most:
+        count of the most common gram of 2 words, times its words, over all words. A word has a
+        letter or digit, so frames of tables and drawings do not count. Scripts without spaces
+        between words (Chinese) use 20 and 4 characters. Only texts of at least 200 characters are
+        judged, and of texts longer than a million characters the first million.
     When it is wrong:
-        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words, mean word
-        length) hold for English only and are not judged.
+        Code and song lyrics repeat themselves: raise the options. The other statistics of Gopher
+        (stop words, mean word length) hold for English only and are not judged.
     Options:
-        again: share of grams that may have occurred three times before (0.3).
-        most: share of a text that its commonest short gram may take (0.3).
+        again: largest share of grams that occurred three times before (0.3).
+        most: largest share of a text that its most common short gram may take (0.3).
     Bad::
 
         schema: {fields: {t: {role: text}}}
@@ -466,9 +472,10 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
               decides what is kept: too long and fingers melt into the cup they hold, too short and memory runs out."
 
     Fix:
-        Drop the texts, or keep one copy of what is repeated.
+        Drop the texts, or keep one copy of the repeated passage.
     Reference:
-        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of the characters.
+        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a most common 2-gram above 20 % of
+        the characters.
     """
     measured = rows.measured("again", "most")
     if not measured.any():
