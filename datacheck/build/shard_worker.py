@@ -16,7 +16,6 @@ import numpy as np
 
 from datacheck import transforms
 from datacheck.build import provenance
-from datacheck.build.provenance import ShardRecord, origin_text
 from datacheck.build.reading import Beat, EarlierCache, check_unchanged, open_task, read_blocks
 from datacheck.build.shard import BufferPool, Shard, chunk_digests
 from datacheck.build.shard_task import SampleCopies, ShardOrder, TaskSetup
@@ -117,7 +116,7 @@ def _fill(
             # A step may keep its arrays, and change them later.
             shard.put(block, ours=not steps)
         for key, origin in zip(read_result.keys, read_result.origins, strict=True):
-            shard.origins[key] = origin_text(origin, companions.get(origin.file, ()))
+            shard.origins[key] = provenance.origin_text(origin, companions.get(origin.file, ()))
 
 
 def _write_shard(shard: Shard, g: int, setup: TaskSetup) -> list[Any]:
@@ -144,7 +143,7 @@ def _write_shard(shard: Shard, g: int, setup: TaskSetup) -> list[Any]:
         if setup.folder is not None:
             fsops.write_file(setup.folder / layout.shard_file(name, spec, g), parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
-    record = ShardRecord(
+    record = provenance.ShardRecord(
         g=g,
         made=shard.made,
         digest=rows.sample_digests(),
