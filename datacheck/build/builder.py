@@ -136,7 +136,7 @@ def _existing_cache(prepared: PreparedBuild, target: Target, cache: Cache) -> Bu
         reused=True,
         shards=prepared.plan.shards,
         left_out=prepared.plan.left_out,
-        unfit=prepared.count_unfit(cache.made),
+        unfit=prepared.unfit_counts(cache.made),
     )
 
 
@@ -190,7 +190,7 @@ def _build_new(
         reuse=None if earlier is None else earlier.reuse,
         checked=checked,
         left_out=plan.left_out,
-        unfit=prepared.count_unfit(finished.made),
+        unfit=prepared.unfit_counts(finished.made),
     )
 
 

@@ -304,7 +304,7 @@ class CacheFinisher:
             "machine": platform.machine(),
             "numerics": numerics.computation_digest(),
             "not_made": dict(not_made),
-            "stamps": self.prepared.job.stamps(),
+            layout.STAMPS: self.prepared.job.stamps(),
         }
         fsops.write_file(self.folder / layout.BUILD, canonical_json(document), sync=False)
         self._unsynced.append(layout.BUILD)

@@ -29,7 +29,7 @@ from datacheck.workers.wire import answers
 Array = np.ndarray[Any, Any]
 
 SOURCE_BYTES = 256 << 20  # source bytes of one task
-_LOOK = "datacheck.build.plan:look"
+_FIND_SEEK_POINTS = "datacheck.build.plan:find_seek_points"
 _MOST_REREAD = 1 / 16  # share of the source bytes of a task that other tasks may read, too
 
 
@@ -163,7 +163,7 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
     """Return, by item, the numbers of the samples at which reading of its file can begin.
 
     Notes:
-        Asks `look` only about large files that several tasks read; skips files of lines with known
+        Asks `find_seek_points` only about large files that several tasks read; skips files of lines with known
         offsets.
     """
     numbers = [number for number in _items_of_several_tasks(plan) if _is_packed(job, number)]
@@ -175,7 +175,7 @@ def seek_points(job: BuildJob, plan: BuildPlan) -> dict[int, Array]:
     number_of = {(item.path, item.split): n for n, item in zip(numbers, items, strict=True)}
     points_of: dict[int, Array] = {}
     # A file that kills the child has no points; the task that reads it reports why.
-    for outcome in ordered_map(_LOOK, [task], limits=job.limits, sandbox=job.sandbox()):
+    for outcome in ordered_map(_FIND_SEEK_POINTS, [task], limits=job.limits, sandbox=job.sandbox()):
         for path, split, points in chain.from_iterable(outcome.payloads):
             points_of[number_of[path, split]] = points
     return points_of
@@ -212,7 +212,7 @@ def _of_items(answer: list[Any], task: dict[str, Any]) -> bool:
 
 
 @answers([(str, str, _points)], _of_items, raises=(UsageError, MissingDependencyError))
-def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
+def find_seek_points(task: dict[str, Any], beat: Callable[[int], None]) -> list[list[Any]]:
     """Return path, split and `Source.seek_points` of each file that cannot be entered anywhere.
 
     Args:

@@ -63,7 +63,7 @@ class PreparedBuild:
         """The default windows over episodes."""
         return default_windows(self.job.split_schema, self.plan.specs)
 
-    def count_unfit(self, made: Array) -> dict[str, tuple[int, str]]:
+    def unfit_counts(self, made: Array) -> dict[str, tuple[int, str]]:
         """Return, by field, how many valid samples have other sizes than the cache, and its sizes.
 
         Shapes:

@@ -76,7 +76,7 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
 
 def _recorded_entries(cache: Path) -> list[Entry]:
     cache_files = CacheFiles.of_files(open_store(cache))
-    file_stamps = parse_document(cache_files.store.read(layout.BUILD))["stamps"]
+    file_stamps = parse_document(cache_files.store.read(layout.BUILD))[layout.STAMPS]
     if not file_stamps:
         return []
     files = parse_document(cache_files.read(layout.SOURCES))["files"]

@@ -28,6 +28,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 COMMIT = "commit.json"  # in an object store: names the attempt that is the cache
 BUILD = "build.json"  # time, place and versions of the build; not covered by the manifest
+STAMPS = "stamps"  # in it: size, mtime, ctime, inode and time of listing, by path
 SOURCES = "sources.json"
 INPUTS = "inputs.json"  # the inputs that the key is a digest of
 FINDINGS = "findings.json"

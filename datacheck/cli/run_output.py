@@ -38,12 +38,13 @@ def show(
         OutOfSpaceError: the page, the badge or the summary does not fit on the disk.
         StorageError: any other refusal of the operating system.
     """
-    from datacheck.report.exports.badge import write_badge
     from datacheck.report.html import write_page
 
     page_written = False
     try:
         if badge is not None:
+            from datacheck.report.exports.badge import write_badge
+
             write_badge(badge, _badge_bytes(run.report))
         write_page(run, drawn=None if start_previews is None else start_previews(run))
         page_written = True

@@ -26,8 +26,8 @@ from datacheck.report.cache_changes import ComparedCache, cache_to_compare, chan
 from datacheck.report.rendering import (
     PageKind,
     items_within,
-    pictures_within,
     render_page,
+    samples_within,
     shortened,
     size_of,
 )
@@ -324,7 +324,7 @@ def _previews(
         "instead": [places[number] for number in substitutes],
     }
     previews = {"samples": samples, "findings": rows, "left_out": omissions}
-    return pictures_within(previews, room), damage
+    return samples_within(previews, room), damage
 
 
 # -------------------------------------------------------------------------------------- provenance

@@ -145,7 +145,7 @@ def run_summary(
     result = read_result(folder)
     rows = read_rows(folder, result, table, unfit)
     reference = reference_of(result["run"], rows.schema) if compared else None
-    every_field = list(fields(rows.table, rows.common_schema, rows.unfit, reference))
+    every_field = list(fields(rows.table, rows.joint_schema, rows.unfit, reference))
     summary = _result_within_budget(result)
     summary |= _overview(folder, result, has_reference=reference is not None)
     summary |= _figures(result, rows, every_field, reference)
@@ -190,7 +190,7 @@ def _figures(
     reference: Table | None,
 ) -> dict[str, Any]:
     """Return the charts and tables of the page, except for that of the samples."""
-    charts = plots(rows.table, rows.common_schema, rows.unfit)
+    charts = plots(rows.table, rows.joint_schema, rows.unfit)
     shares = _classes(rows, reference)
     return {
         "fields": items_within(every_field, _BYTE_BUDGETS["fields"]),
@@ -273,4 +273,4 @@ def _pictures(folder: Path, room: int) -> dict[str, Any] | None:
     previews = read_previews(folder)
     if previews is None:
         return None
-    return pictures_within({"overlays": [], **previews}, room)
+    return pictures_within(previews, room)

@@ -139,25 +139,22 @@ def shortened(text: str, most: int) -> str:
 
 
 def pictures_within(previews: Mapping[str, Any], room: int) -> dict[str, Any]:
-    """Return the first pictures that fit into `room` bytes of a page, and notes on those left out.
+    """Return the first pictures and overlays of a run that fit into `room` bytes of its page.
 
     Args:
-        previews: samples, the places among them for each row of pictures (finding), notes on those
-            already left out and, of a run, overlays of joints.
+        previews: as `samples_within` takes them, and overlays of joints.
         room: bytes of the page.
     """
-    if "overlays" not in previews:
-        return _samples_within(previews, room)
     overlays = []
     omitted = 0
-    for overlay in previews["overlays"]:  # few, and small
+    for overlay in previews.get("overlays", []):  # few, and small
         overlay_bytes = size_of(overlay) + 1
         if overlay_bytes > room // 4:
             omitted += 1
             continue
         room -= overlay_bytes
         overlays.append(overlay)
-    kept = _samples_within(previews, room)
+    kept = samples_within(previews, room)
     if omitted:
         kept["left_out"].append(
             f"joints of {pluralize(omitted, 'field')} not overlaid: the page has no more room"
@@ -165,7 +162,14 @@ def pictures_within(previews: Mapping[str, Any], room: int) -> dict[str, Any]:
     return kept | {"overlays": overlays}
 
 
-def _samples_within(previews: Mapping[str, Any], room: int) -> dict[str, Any]:
+def samples_within(previews: Mapping[str, Any], room: int) -> dict[str, Any]:
+    """Return the first pictures that fit into `room` bytes of a page, and notes on those left out.
+
+    Args:
+        previews: samples, the places among them for each row of pictures (finding), and notes on
+            those already left out.
+        room: bytes of the page.
+    """
     every = previews["samples"]
     notes = list(previews["left_out"])
     # 200 bytes for the note below and the names of the parts.

@@ -51,7 +51,7 @@ class RunRows:
     ranks: Array
 
     @cached_property
-    def common_schema(self) -> Schema:
+    def joint_schema(self) -> Schema:
         """The schema of all splits together."""
         return common_schema(self.schema)
 

@@ -141,8 +141,8 @@ def digest_samples(
         UsageError: the schema fits none of the files, or two samples have the same key.
         StorageError: a worker failed for another reason than a file.
     """
-    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
-    from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.workers.parallel import ordered_map  # noqa: PLC0415  as above
 
     items = items_of(schema, listing)
     total = sum(item.nbytes for item in items)

@@ -58,7 +58,8 @@ from datacheck.schema.grammar import (
     word_no,
     word_off,
 )
-from datacheck.schema.patterns import Template, holds_match, is_below, parse
+from datacheck.schema.folder_search import holds_match, is_below
+from datacheck.schema.patterns import Template, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 

@@ -1,6 +1,6 @@
 """Test data for datacheck: `synth` writes clean datasets in real layouts, `faults` breaks them.
 
-Each layout has a module with both: its generator, and the faults that fit it.
+Each kind of data has a module with both: its generators, and the faults that fit them.
 
 Nothing here uses a rule or a threshold: the numbers are those of the real datasets.
 """

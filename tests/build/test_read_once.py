@@ -36,7 +36,11 @@ COUNT = 1500
 ROWS = 8000
 HELD = {}  # by process what it has read in part
 TASKS = []
-FUNCTIONS = {"measure_items": measure_items, "write_shards": write_shards, "look": plan.look}
+FUNCTIONS = {
+    "measure_items": measure_items,
+    "write_shards": write_shards,
+    "find_seek_points": plan.find_seek_points,
+}
 ROW = {"joints": {"role": "joints", "shape": [21, 3], "dtype": "float32"}}
 LINES = schema_of({"text": {"role": "text"}}, files="*.jsonl", samples={"each": "line"})
 
