@@ -28,6 +28,7 @@ from pydantic import (
 from datacheck import tokenization
 from datacheck.errors import UsageError
 from datacheck.runtime.hashing import digest_value
+from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.grammar import (
     CENTRES,
     DTYPES,
@@ -58,7 +59,6 @@ from datacheck.schema.grammar import (
     word_no,
     word_off,
 )
-from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.patterns import Template, parse
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
