@@ -17,6 +17,7 @@ from datacheck.repro.tensors import FOLDED
 
 # The columns of a step, cause before effect.
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")
+COLUMNS = (*CAUSES, "grad_norm")
 _HIGHEST = (1 << 64) - 1
 # Limits: generators and epochs of a rank; characters of an epoch's digest
 _RANDOM = 64
@@ -71,6 +72,8 @@ class Divergence:
         unlike: columns digested on a device in one run and in main memory in the other.
         known: columns that both have.
         alone: columns that only one run has at a step, and which run.
+        nested: columns that are not compared at a step, as a value is not `is_flat`.
+        dropped: number of lines of steps by run whose number stands twice or does not rise.
         unequal: by column, at how many steps it differs, and the number of the compared step at
             which it diverged.
         shuffled: epochs with the same sample values though batches differ.
@@ -88,6 +91,8 @@ class Divergence:
     unlike: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     alone: dict[str, str] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
+    dropped: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
@@ -110,9 +115,9 @@ class Divergence:
         self.alone |= {
             name: "A" if name in one else "B"
             for name in one.keys() ^ other.keys()
-            if name in CAUSES
+            if name in COLUMNS
         }
-        values = list(_values(one, other))
+        values = list(_values(one, other, self.nested))
         self._count([name for name, _, _ in values if name.startswith("random ")])
         for name, x, y in values:
             if name in _DIGESTS and unlike(x, y):
@@ -167,7 +172,7 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
             counted.
     """
     divergence = Divergence(rank)
-    for line_a, line_b in _align_steps(a, b):
+    for line_a, line_b in _align_steps(a, b, divergence.dropped):
         if line_a is not None and line_b is not None:
             divergence.take(line_a, line_b)
         elif (line_a or line_b or {})["step"] >= since:
@@ -183,10 +188,15 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
     return divergence
 
 
-def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
-    """Yield lines of equal steps as pairs; a step that only one has is paired with None."""
-    lines_a = _increasing_steps(a)
-    lines_b = _increasing_steps(b)
+def _align_steps(
+    a: Trace, b: Trace, dropped: dict[str, int]
+) -> Iterator[tuple[Line | None, Line | None]]:
+    """Yield lines of equal steps as pairs; a step that only one has is paired with None.
+
+    Lines with a damaged number are counted in `dropped`.
+    """
+    lines_a = _increasing_steps(a, dropped, "A")
+    lines_b = _increasing_steps(b, dropped, "B")
     line_a = next(lines_a, None)
     line_b = next(lines_b, None)
     while line_a is not None or line_b is not None:
@@ -202,7 +212,7 @@ def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]
             line_b = next(lines_b, None)
 
 
-def _increasing_steps(trace: Trace) -> Iterator[Line]:
+def _increasing_steps(trace: Trace, dropped: dict[str, int], side: str) -> Iterator[Line]:
     """Yield the lines of steps without damaged step numbers: one too high would hide the rest."""
     numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
     keep_flags = _longest_rise(numbers)
@@ -213,7 +223,11 @@ def _increasing_steps(trace: Trace) -> Iterator[Line]:
     step_numbers, counts = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
     twice = set(step_numbers[counts > 1].tolist())
     flagged_lines = zip(trace.of("step"), numbers, keep_flags, strict=False)
-    yield from (line for line, number, keep in flagged_lines if keep and number not in twice)
+    for line, number, keep in flagged_lines:
+        if keep and number not in twice:
+            yield line
+        else:
+            dropped[side] += 1
 
 
 def _longest_rise(numbers: array[int]) -> bytearray | None:
@@ -238,12 +252,17 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
     return keep_flags
 
 
-def _values(line_a: Line, line_b: Line) -> Iterator[tuple[str, Any, Any]]:
-    for name in (*CAUSES, "grad_norm"):
+def _values(line_a: Line, line_b: Line, nested: set[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the columns that both lines have; those with nested values are added to `nested`."""
+    for name in COLUMNS:
         x = line_a.get(name)
         y = line_b.get(name)
-        if x is not None and y is not None and is_flat(x) and is_flat(y):
+        if x is None or y is None:
+            continue
+        if is_flat(x) and is_flat(y):
             yield name, x, y
+        else:
+            nested.add(name)
     x = line_a.get("random")
     y = line_b.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
