@@ -38,6 +38,8 @@ _MOST_RANKS = 65_536
 _MOST_NOTES = 1000
 _NOTE_CHARS = 4000
 _LOADER_BYTES = 1 << 16
+_NOTED = 64 * MIB  # limit in bytes of the notes over all ranks
+_STATUS_CHARS = 200  # characters of how a rank ended: "done", or the name of an exception
 _STARTS = 256 * MIB  # limit in bytes over all ranks
 _VALUE_BYTES = 64  # memory of each value
 # Limits over all ranks, since all evaluations are held: values, and bytes
@@ -227,6 +229,7 @@ class RecordedRun:
         evaluations: by rank and name, in order; only values that are `is_flat`.
         evaluated: number of values in `evaluations`, and bytes of their lines.
         strangers: files that are named like a trace, and are the trace of no rank.
+        noted: bytes of the notes of all ranks.
         nested: number of metrics left out because their values are not `is_flat`.
         restarts: number of starts after the first one of a trace.
     """
@@ -244,6 +247,7 @@ class RecordedRun:
     evaluations: dict[tuple[int, str], list[Line]] = field(default_factory=dict)
     evaluated: tuple[int, int] = (0, 0)
     strangers: list[str] = field(default_factory=list)
+    noted: int = 0
     nested: int = 0
     restarts: int = 0
 
@@ -372,10 +376,12 @@ def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
     ):
         run.loaders.append(line)
         _count_held_bytes(run, line, nbytes)
-    elif kind == "note" and len(trace.notes) < _MOST_NOTES:
-        trace.notes.append(line["said"][:_NOTE_CHARS])
+    elif kind == "note" and len(trace.notes) < _MOST_NOTES and run.noted < _NOTED:
+        note = line["said"][:_NOTE_CHARS]
+        run.noted += sys.getsizeof(note)
+        trace.notes.append(note)
     elif kind == "end":
-        run.ended[rank] = line["status"]
+        run.ended[rank] = line["status"][:_STATUS_CHARS]
 
 
 def _add_start(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:

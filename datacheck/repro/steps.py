@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,11 @@ _HIGHEST = (1 << 64) - 1
 _RANDOM = 64
 _EPOCHS = 1_000_000
 _DIGEST = 1_000
+# Limits of values that are kept: letters of a value, values of a list, bytes over all ranks
+_VALUE_CHARS = 1_000
+_LIST_VALUES = 32
+_DIVERGENCES = 1 << 30
+_COLUMN_BYTES = 256  # memory of a `ColumnDivergence` without its values
 _DIGESTS = ("input", "grads", "params", "optimizer")
 # Random generators, by who usually draws from them.
 _MODEL_GENERATORS = ("torch", "cuda")
@@ -37,7 +43,7 @@ class ColumnDivergence:
         name: of the column.
         step: the first step at which it differs.
         after: the last step before that at which it was recorded, and equal; None: there is none.
-        a, b: its values at `step`.
+        a, b: its values at `step`; of long ones, the beginning as a text.
         rank: the rank.
         epoch: the epoch of the step.
     """
@@ -68,7 +74,7 @@ class Divergence:
         only: number of steps that only one run has, by run, counted from where both had begun.
         columns: the columns that diverge, in the order of `ColumnDivergence.order`.
         equal: by column, the last step at which it was equal.
-        begun: by epoch, its first step.
+        begun: by epoch of a diverging column, its first step.
         unlike: columns digested on a device in one run and in main memory in the other.
         known: columns that both have.
         alone: columns that only one run has at a step, and which run.
@@ -76,8 +82,8 @@ class Divergence:
         dropped: number of lines of steps by run whose number stands twice or does not rise.
         unequal: by column, at how many steps it differs, and the number of the compared step at
             which it diverged.
-        shuffled: epochs with the same sample values though batches differ.
-        permuted: epochs with the same set of indices though batches differ.
+        shuffled: epochs of diverging columns with the same sample values though batches differ.
+        permuted: the same for the same set of indices.
     """
 
     rank: int
@@ -133,8 +139,9 @@ class Divergence:
                 self.equal[name] = step
             else:
                 self._parted.add(name)
+                a, b = _beginning(x), _beginning(y)
                 self.columns.append(
-                    ColumnDivergence(name, step, self.equal.get(name), x, y, self.rank, epoch)
+                    ColumnDivergence(name, step, self.equal.get(name), a, b, self.rank, epoch)
                 )
 
     def _count(self, generators: Iterable[str]) -> None:
@@ -154,6 +161,45 @@ class Divergence:
     def column(self, name: str) -> ColumnDivergence | None:
         """Return the divergence of a column, None if there is none."""
         return next((candidate for candidate in self.columns if candidate.name == name), None)
+
+    def finish(self) -> None:
+        """Sort the columns, and forget what only the comparison of further steps needs.
+
+        All ranks are held at once, and each may have a million epochs and 64 generators.
+        """
+        self.columns.sort(key=lambda column: column.order)
+        epochs = self.epochs
+        self.begun = {epoch: step for epoch, step in self.begun.items() if epoch in epochs}
+        self.equal = {name: step for name, step in self.equal.items() if name in COLUMNS}
+        self.unequal = {name: count for name, count in self.unequal.items() if name in COLUMNS}
+        self.known.intersection_update(COLUMNS)
+        self._parted.clear()
+        self._random.clear()
+
+    @property
+    def epochs(self) -> set[int]:
+        """The epochs in which a column diverges."""
+        return {column.epoch or 0 for column in self.columns}
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that the columns take."""
+        return sum(
+            _COLUMN_BYTES + sum(map(_size, (one.name, one.a, one.b))) for one in self.columns
+        )
+
+
+def _beginning(value: Any) -> Any:
+    """Return a value of a step, or the beginning of a long one: a line has up to 16 MiB."""
+    if isinstance(value, list) and len(value) > _LIST_VALUES:
+        value = str(value[:_VALUE_CHARS])
+    text = value if isinstance(value, str) else str(value)
+    return value if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
+
+
+def _size(value: Any) -> int:
+    items = value if isinstance(value, list) else ()
+    return sys.getsizeof(value) + sum(map(sys.getsizeof, items))
 
 
 def began(run: RecordedRun, rank: int) -> int:
@@ -180,10 +226,11 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
         divergence.last |= {
             side: line["step"] for side, line in (("A", line_a), ("B", line_b)) if line is not None
         }
-    divergence.columns.sort(key=lambda column: column.order)
+    divergence.finish()
     if divergence.column("input") or divergence.column("indices"):
         divergence.shuffled, divergence.permuted = (
-            list(_same_epochs(a, b, digest_name)) for digest_name in ("values", "set")
+            [epoch for epoch in _same_epochs(a, b, name) if epoch in divergence.epochs]
+            for name in ("values", "set")
         )
     return divergence
 
@@ -483,10 +530,23 @@ def _at(step: int, first: int) -> str:
 
 
 def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
-    """Return the comparison of each rank that both runs have."""
+    """Return the comparison of each rank that both runs have.
+
+    Raises:
+        UsageError: the ranks differ in too many bytes.
+    """
     ranks = sorted({*a.traces} & {*b.traces})
     common_starts = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
-    return [
-        compare_steps(a.traces[rank], b.traces[rank], rank, since=common_starts[rank])
-        for rank in ranks
-    ]
+    divergences = []
+    held = 0
+    for rank in ranks:
+        one = compare_steps(a.traces[rank], b.traces[rank], rank, since=common_starts[rank])
+        divergences.append(one)
+        held += one.held
+        if held > _DIVERGENCES:
+            msg = (
+                f"{a.path} and {b.path}: their ranks differ in more than {_DIVERGENCES:,} bytes. "
+                f"Two recorded runs are wanted."
+            )
+            raise UsageError(msg)
+    return divergences

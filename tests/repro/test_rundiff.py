@@ -760,6 +760,81 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
         diff_runs(a, a)
 
 
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("X" * 1_000, "X" * 1_000),  # as long as a value may be
+        ("X" * 1_001, "X" * 1_000 + "..."),
+        (["X"] * 32, ["X"] * 32),
+        (["X"] * 33, str(["X"] * 33)),
+        (["X" * 500] * 2, f"['{'X' * 500}', '{'X' * 494}..."),
+    ],
+)
+def test_of_a_long_value_that_differs_the_beginning_is_kept(tmp_path, value, kept):
+    """A line may have 16 MiB, of each of 65,536 ranks."""
+
+    def filled(mark, template):
+        return json.loads(json.dumps(template).replace("X", mark))
+
+    a, b = (make_run(tmp_path / mark, change={29: {"input": filled(mark, value)}}) for mark in "vw")
+    column = diff_runs(a, b).column
+    assert (column.name, column.step) == ("input", 29)
+    assert (column.a, column.b) == (filled("v", kept), filled("w", kept))
+
+
+def test_a_difference_behind_the_part_that_is_kept_is_found(tmp_path):
+    long = [0.1] * 5_000
+    a, b = (
+        make_run(tmp_path / f"{last}", change={29: {"lr": [*long, last]}}) for last in (0.1, 0.2)
+    )
+    assert (diff_runs(a, b).column.name, diff_runs(a, b).code) == ("lr", 1)
+
+
+def test_the_differences_of_all_ranks_have_a_limit(tmp_path, monkeypatch):
+    ranks = 5
+    for rank in range(ranks):
+        for mark in "ab":
+            change = {29: {"input": mark * 1_000}}
+            make_run(tmp_path / mark, rank=rank, change=change, begin={"world": ranks})
+    a, b = tmp_path / "a", tmp_path / "b"
+    # Two values of 1,000 letters each, and less than as much for everything else
+    monkeypatch.setattr("datacheck.repro.steps._DIVERGENCES", ranks * 4_000)
+    assert len(diff_runs(a, b).divergences) == ranks
+    monkeypatch.setattr("datacheck.repro.steps._DIVERGENCES", ranks * 2_000)
+    with pytest.raises(UsageError, match="their ranks differ in more than 10,000 bytes"):
+        diff_runs(a, b)
+
+
+def test_of_the_epochs_of_a_rank_only_those_of_differences_are_held(tmp_path):
+    """Of each of 65,536 ranks a million epochs were held."""
+    epochs = [{"kind": "epoch", "epoch": n, "values": "v", "set": "s"} for n in range(3)]
+    a = make_run(tmp_path / "a", lines=epochs)
+    b = make_run(
+        tmp_path / "b",
+        lines=epochs,
+        change={15: {"input": "x", "random": {"torch": "y", "python": "z"}}},
+    )
+    (parting,) = diff_runs(a, b).divergences
+    assert parting.begun == {1: 10}
+    assert parting.shuffled == parting.permuted == [1]
+    assert "random torch" not in {*parting.known, *parting.equal, *parting.unequal}
+    (same,) = diff_runs(a, a).divergences
+    assert same.begun == {}
+
+
+def test_notes_have_a_limit_over_all_ranks_and_ends_have_one_each(tmp_path, monkeypatch):
+    notes = [{"kind": "note", "said": f"note {n} " + "x" * 1_000} for n in range(3)]
+    end = {"kind": "end", "step": 30, "status": "E" * 5_000}
+    for rank in range(3):
+        make_run(tmp_path / "a", rank=rank, lines=[*notes, end], end=False, begin={"world": 3})
+    run = read_run(tmp_path / "a")
+    assert sum(note.startswith("note") for note in run.notes) == 9
+    assert {*map(len, run.ended.values())} == {200}
+    # Of four notes the first three have fewer bytes, and each has more than 1,000
+    monkeypatch.setattr("datacheck.repro.recorded._NOTED", 3_600)
+    assert sum(note.startswith("note") for note in read_run(tmp_path / "a").notes) == 4
+
+
 def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monkeypatch):
     """Each that differs is a difference with that name."""
     a = make_run(
