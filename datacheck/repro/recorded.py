@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ ENVIRONMENT = "env.json"
 CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d+)\.jsonl")
 _KINDS = {"start", "step", "epoch", "eval", "loader", "note", "end"}
+# Logs and checkpoints that a training writes beside its trace
+_BESIDE = (
+    *("*.log", "*.out", "*.err", "events.out.tfevents.*", "*.safetensors"),
+    *("*.ckpt", "checkpoint*.pt", "checkpoint*.pth"),
+)
 _SHOWN = 5  # runs named in a message, the newest
 _LARGEST = 1 << 63  # exclusive limit of a number
 _MOST_METRICS = 1000  # limits: metrics of one evaluation
@@ -61,6 +67,13 @@ def is_run(path: Path) -> bool:
         return path.is_dir() and any(_rank_of(place.name) is not None for place in path.iterdir())
     except OSError:
         return False
+
+
+def is_run_file(path: str) -> bool:
+    """Return whether a path in the folder of a run is one of a Recorder, or a log or checkpoint."""
+    name = path.rpartition("/")[2]
+    recorded = path in {ENVIRONMENT, CONFIG} or _rank_of(path) is not None
+    return recorded or any(fnmatchcase(name, pattern) for pattern in _BESIDE)
 
 
 def _rank_of(name: str) -> int | None:
