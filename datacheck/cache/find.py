@@ -19,6 +19,11 @@ from datacheck.runtime import fsops
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
+_DOCUMENTS = {
+    *(layout.MANIFEST, layout.COMMIT, layout.BUILD, layout.SOURCES),
+    *(layout.INPUTS, layout.FINDINGS, layout.ZARR),
+}
+_FOLDERS = ("fields/", "rows/", "present/", "samples/", "digests/")
 
 
 def open_cache(
@@ -130,6 +135,14 @@ def find_caches(
     for path in subfolders:
         if not path.name.startswith("."):
             yield from find_caches(path, depth - 1, unlisted)
+
+
+def is_cache_file(path: str) -> bool:
+    """Return whether a path in the folder of a cache has a name that a build writes."""
+    name = path.rpartition("/")[2]
+    return path in _DOCUMENTS or (
+        path.startswith(_FOLDERS) and (name == layout.ZARR or layout.shard_of(path) is not None)
+    )
 
 
 def find_without_manifest(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.output import say
+from datacheck.cli.output import echo, say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, ke
         if out is None and not keep:
             shutil.rmtree(folder, ignore_errors=True)
     if out is None and not keep:
-        click.echo("Look closer: datacheck demo --out demo, then datacheck scan demo/ho3d/data")
+        echo("Look closer: datacheck demo --out demo, then datacheck scan demo/ho3d/data")
     else:
         say(f"Kept in {folder}: data, scan and cache of each system")
     ctx.exit(int(differs))
@@ -81,8 +81,8 @@ def _run_courses(folder: Path, systems: list[str], seed: int) -> bool:
     for name in systems:
         courses.append(run(name, folder / name, seed))
         for line in course_lines(courses[-1]):
-            click.echo(line, color=color)
-    click.echo(_summary_line(courses, time.monotonic() - began), color=color)
+            echo(line, color=color)
+    echo(_summary_line(courses, time.monotonic() - began), color=color)
     return any(course.differs for course in courses)
 
 

@@ -11,7 +11,7 @@ import click
 from datacheck.cli.cache_diff import storage_line, verdict_line
 from datacheck.cli.manifest import load_schema_of, manifest_options
 from datacheck.cli.options import PathOrUrl
-from datacheck.cli.output import counted_lines, say, say_notes
+from datacheck.cli.output import counted_lines, echo, say, say_notes
 
 if TYPE_CHECKING:
     from datacheck.repro.compare import Comparison, TreeDiff
@@ -60,7 +60,7 @@ def diff(
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(comparison.as_dict()))
+        echo(json_of(comparison.as_dict()))
     else:
         say(*_comparison_lines(comparison))
         say_notes(comparison.notes)

@@ -12,6 +12,7 @@ exception into one message on standard error and one exit code:
     6         the build is not deterministic
     7         a cache is damaged
     130, 143  interrupted: by Ctrl-C, by SIGTERM
+    141       the reader of the output closed it before the result was known
 
 A command that ran to its end chooses its code by ``ctx.exit``. Otherwise the code is the
 ``exit_code`` of the exception (`datacheck.errors`), see `_exit_code`.
@@ -34,7 +35,7 @@ import click
 
 from datacheck import __version__
 from datacheck.cli.commands import COMMANDS, LazyGroup
-from datacheck.cli.output import say
+from datacheck.cli.output import drop_output, say
 from datacheck.errors import DatacheckError, ManyLines, UsageError
 from datacheck.runtime.fsops import as_storage_error
 
@@ -122,14 +123,14 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return an exit code, whatever happens."""
     arguments = sys.argv[1:] if args is None else list(args)
-    code = 0
+    code = 141  # as of a program that SIGPIPE ends
     try:
         _check_text(arguments)
         code = _run_command(arguments)
         # errors of a full disk or a closed pipe become our message here, not Python's at exit
         sys.stdout.flush()
     except BrokenPipeError:
-        pass  # the reader of standard output has seen enough, which is not an error
+        pass  # the reader has seen enough: not an error, and no reason to report another result
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  turn every error into a message
         code = _report_error(error)
     _drop_unwritten_output()
@@ -150,7 +151,7 @@ def _drop_unwritten_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:  # already reported
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output(sys.stdout)
 
 
 # ------------------------------------------------------------------------------- before the command

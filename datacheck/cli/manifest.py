@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.options import json_option, root_option
-from datacheck.cli.output import say, say_notes
+from datacheck.cli.output import echo, say, say_notes
 
 if TYPE_CHECKING:
     from datacheck.repro.manifest import DatasetManifest
@@ -81,7 +81,7 @@ def manifest(
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(_manifest_json(data_manifest, output)))
+        echo(json_of(_manifest_json(data_manifest, output)))
     else:
         say(*_manifest_lines(data_manifest, output))
 

@@ -6,9 +6,12 @@ every line, and `first_lines` and `counted_lines` shorten long lists.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -32,9 +35,27 @@ def say(*lines: str, err: bool = False) -> None:
     from datacheck.report.words import clean
 
     if lines:
-        click.echo(
-            "\n".join(escape_ci_commands(clean(line, spaces=True)) for line in lines), err=err
-        )
+        echo("\n".join(escape_ci_commands(clean(line, spaces=True)) for line in lines), err=err)
+
+
+def echo(
+    text: str | bytes, *, err: bool = False, nl: bool = True, color: bool | None = None
+) -> None:
+    """Print as `click.echo` does, to a reader that may have gone.
+
+    If it has closed the pipe, this text and all later ones are dropped: the command goes on, and
+    ends with its own exit code.
+    """
+    try:
+        click.echo(text, err=err, nl=nl, color=color)
+    except BrokenPipeError:
+        drop_output(sys.stderr if err else sys.stdout)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Send what a stream still holds, and what it will be given, to /dev/null."""
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())
 
 
 def say_notes(notes: Iterable[str]) -> None:
@@ -48,7 +69,7 @@ def say_result(value: Mapping[str, Any], lines: Iterable[str], form: str) -> Non
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of(value))
+        echo(json_of(value))
         return
     for line in lines:
         say(line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from datacheck.cli.output import say
+from datacheck.cli.output import echo, say
 from datacheck.cli.repro_process import (
     SCRIPT_SETTINGS,
     check_ended,
@@ -56,7 +56,7 @@ def capture(
     if output is None:
         from datacheck.report.words import escaped_json
 
-        click.echo(escaped_json(text.encode()), nl=False)
+        echo(escaped_json(text.encode()), nl=False)
     else:
         outputs.write_output(
             output, text.encode(), _COMMAND, outputs.begins_with(_HEAD), mode=0o644

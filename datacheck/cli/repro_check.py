@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.options import json_option
-from datacheck.cli.output import say
+from datacheck.cli.output import echo, say
 from datacheck.cli.repro_process import (
     SCRIPT_SETTINGS,
     check_ended,
@@ -91,7 +91,7 @@ def check(
         }
         from datacheck.report.words import json_of
 
-        click.echo(json_of(document))
+        echo(json_of(document))
     elif print_fix:
         say(*_fix_lines(rows))
     else:

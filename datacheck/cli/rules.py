@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from datacheck.cli.options import json_option
-from datacheck.cli.output import say
+from datacheck.cli.output import echo, say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _print_page(rule: Rule, lang: str) -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     obstacle = _obstacle_to_chinese(rule, encoding)
     if lang == "zh" and obstacle:
-        click.echo(f"{obstacle}; this is the English one.", err=True)
+        echo(f"{obstacle}; this is the English one.", err=True)
     chinese_page = chinese(rule)
     if lang == "zh" and chinese_page is not None and not obstacle:
         page, words = chinese_page, _CHINESE
@@ -80,7 +80,7 @@ def _print_page(rule: Rule, lang: str) -> None:
     lines = [plain(rule, page, _width()), *_command_lines(rule, words)]
     if other_language:
         lines += ["", other_language]
-    click.echo(printable(Text("\n".join(lines)), encoding).plain)
+    echo(printable(Text("\n".join(lines)), encoding).plain)
 
 
 def _obstacle_to_chinese(rule: Rule, encoding: str) -> str:
@@ -169,11 +169,11 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
     if form == "json":
         from datacheck.report.words import json_of
 
-        click.echo(json_of([entry.as_dict() for entry in entries]))
+        echo(json_of([entry.as_dict() for entry in entries]))
         return
     for entry in entries:
         say(*_entry_lines(entry, _width()))
-    click.echo(f"\n{len(entries)} rules; datacheck explain CODE says more.")
+    echo(f"\n{len(entries)} rules; datacheck explain CODE says more.")
 
 
 def _entry_lines(entry: RuleEntry, width: int) -> list[str]:

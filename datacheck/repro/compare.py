@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
 from datacheck.repro.manifest import DatasetManifest, Files
-from datacheck.repro.recorded import ENVIRONMENT, is_run, trace_name
+from datacheck.repro.recorded import ENVIRONMENT, is_run, is_run_file, trace_name
 from datacheck.runtime import fsops
 
 if TYPE_CHECKING:
@@ -177,11 +177,55 @@ def _is_run(path: Path) -> bool:
     return (path / trace_name(0)).is_file() or ((path / ENVIRONMENT).is_file() and is_run(path))
 
 
+def _refuse_mixture(place: Place, kind: Kind) -> None:
+    """Refuse a run or a cache with other files: they may be a dataset, and would not be compared.
+
+    Raises:
+        UsageError: there is such a file.
+        StorageError: a folder cannot be listed.
+    """
+    from datacheck.cache.find import is_cache_file  # noqa: PLC0415  as above
+    from datacheck.cache.store import is_url  # noqa: PLC0415  as above
+
+    if kind not in {"cache", "run"} or is_url(place):
+        return
+    name = _foreign_file(Path(place), is_run_file if kind == "run" else is_cache_file)
+    if name is not None:
+        command = "datacheck repro diff" if kind == "run" else "datacheck cache diff"
+        msg = (
+            f"{place}: looks like {_KIND_NAMES[kind]}, but holds other files, such as {name}. "
+            f"Compare it with {command}, or all files of both: write a manifest of each "
+            f"(datacheck manifest DATA -o FILE) and name the manifests."
+        )
+        raise UsageError(msg)
+
+
+def _foreign_file(folder: Path, belongs: Callable[[str], bool]) -> str | None:
+    """Return a file below a folder that does not belong to it; hidden names do not count."""
+    pending = [""]
+    while pending:
+        above = pending.pop()
+        try:
+            with os.scandir(folder / above) as entries:
+                for entry in entries:
+                    name = above + entry.name
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(f"{name}/")
+                    elif not belongs(name):
+                        return name
+        except OSError as error:
+            raise fsops.as_storage_error(error, folder / above) from error
+    return None
+
+
 def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
     """Return the kinds of two paths that can be compared.
 
     Raises:
-        UsageError: they cannot be compared, or one does not exist.
+        UsageError: they cannot be compared, one does not exist, or a run or cache holds other
+            files.
         StorageError: one cannot be accessed.
     """
     kinds = kind_of(first), kind_of(second)
@@ -193,6 +237,8 @@ def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
             )
             raise UsageError(msg)
     if kinds[0] == kinds[1] or set(kinds) <= _DATA_KINDS:
+        for kind, place in zip(kinds, (first, second), strict=True):
+            _refuse_mixture(place, kind)
         return kinds
     msg = (
         f"{first} is {_KIND_NAMES[kinds[0]]} and {second} {_KIND_NAMES[kinds[1]]}. Name two "

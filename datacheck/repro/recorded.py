@@ -10,6 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,13 @@ from datacheck.runtime.documents import MIB, check_values, count_values, open_do
 VERSION = 1
 ENVIRONMENT = "env.json"
 CONFIG = "config.json"
-_TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
+_TRACE = re.compile(r"trace-(\d+)\.jsonl")
+_KINDS = {"start", "step", "epoch", "eval", "loader", "note", "end"}
+# Logs and checkpoints that a training writes beside its trace
+_BESIDE = (
+    *("*.log", "*.out", "*.err", "events.out.tfevents.*", "*.safetensors"),
+    *("*.ckpt", "checkpoint*.pt", "checkpoint*.pth"),
+)
 _SHOWN = 5  # runs named in a message, the newest
 _LARGEST = 1 << 63  # exclusive limit of a number
 _MOST_METRICS = 1000  # limits: metrics of one evaluation
@@ -36,6 +44,8 @@ _MOST_RANKS = 65_536
 _MOST_NOTES = 1000
 _NOTE_CHARS = 4000
 _LOADER_BYTES = 1 << 16
+_NOTED = 64 * MIB  # limit in bytes of the notes over all ranks
+_STATUS_CHARS = 200  # characters of how a rank ended: "done", or the name of an exception
 _STARTS = 256 * MIB  # limit in bytes over all ranks
 _VALUE_BYTES = 64  # memory of each value
 # Limits over all ranks, since all evaluations are held: values, and bytes
@@ -54,9 +64,22 @@ def trace_name(rank: int) -> str:
 def is_run(path: Path) -> bool:
     """Return whether a folder holds a recorded run, complete or not."""
     try:
-        return path.is_dir() and any(_TRACE.fullmatch(place.name) for place in path.iterdir())
+        return path.is_dir() and any(_rank_of(place.name) is not None for place in path.iterdir())
     except OSError:
         return False
+
+
+def is_run_file(path: str) -> bool:
+    """Return whether a path in the folder of a run is one of a Recorder, or a log or checkpoint."""
+    name = path.rpartition("/")[2]
+    recorded = path in {ENVIRONMENT, CONFIG} or _rank_of(path) is not None
+    return recorded or any(fnmatchcase(name, pattern) for pattern in _BESIDE)
+
+
+def _rank_of(name: str) -> int | None:
+    """Return the rank of a trace by its name; None for any other name, as of a second file of a rank."""
+    match = _TRACE.fullmatch(name)
+    return int(match[1]) if match and name == trace_name(int(match[1])) else None
 
 
 @dataclass
@@ -66,10 +89,12 @@ class Trace:
     Args:
         path: the file.
         notes: what the reader left out, and the recorder's own notes; filled by `read_run`.
+        unread: number of lines that could not be read; filled by `read_run`.
     """
 
     path: Path
     notes: list[str] = field(default_factory=list)
+    unread: int = 0
 
     def lines(self) -> Iterator[Line]:
         """Yield the readable lines, in order, without a torn last line."""
@@ -83,6 +108,7 @@ class Trace:
                 bad += 1
             else:
                 yield line, len(raw)
+        self.unread = bad
         if bad:
             count_text = "1 line" if bad == 1 else f"{bad:,} lines"
             self.notes.append(f"{self.path.name}: {count_text} could not be read and are left out")
@@ -90,7 +116,7 @@ class Trace:
     def of(self, kind: str) -> Iterator[Line]:
         """Yield the lines of a kind."""
         # Most lines are steps: decode only the lines of this kind.
-        matches_kind = re.compile(rf'"kind"\s*:\s*"{kind}"'.encode()).search
+        matches_kind = _kind_pattern(kind).search
         lines = (
             line for raw in self._raw() if matches_kind(raw) and (line := _line(raw)) is not None
         )
@@ -105,6 +131,11 @@ class Trace:
                 elif len(raw) == _LINE_BYTES:
                     _skip_line(file)
                     yield b""
+
+
+@lru_cache
+def _kind_pattern(kind: str) -> re.Pattern[bytes]:
+    return re.compile(rf'"kind"\s*:\s*"{kind}"'.encode())
 
 
 def _skip_line(file: Any) -> None:
@@ -142,7 +173,7 @@ def _line(raw: bytes) -> Line | None:
         line = _loaded(raw)
     except ValueError:
         return None
-    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+    if not isinstance(line, dict) or not _is_known(line.get("kind"), raw):
         return None
     if any(type(value) is int and abs(value) >= _LARGEST for value in line.values()):
         return None
@@ -156,6 +187,14 @@ def _line(raw: bytes) -> Line | None:
     if fits is not None and not fits(line):
         return None
     return line if isinstance(line.get(name), kind) else None
+
+
+def _is_known(kind: Any, raw: bytes) -> bool:
+    """Return whether a line has a kind that a Recorder writes, in the spelling `Trace.of` searches.
+
+    JSON allows escapes in it, with which one reader would see the line and the other would not.
+    """
+    return isinstance(kind, str) and kind in _KINDS and bool(_kind_pattern(kind).search(raw))
 
 
 def _is_step(line: Line) -> bool:
@@ -202,6 +241,10 @@ class RecordedRun:
         held: bytes of the lines in `starts` and `loaders`.
         evaluations: by rank and name, in order; only values that are `is_flat`.
         evaluated: number of values in `evaluations`, and bytes of their lines.
+        strangers: files that are named like a trace, and are the trace of no rank.
+        noted: bytes of the notes of all ranks.
+        nested: number of metrics left out because their values are not `is_flat`.
+        restarts: number of starts after the first one of a trace.
     """
 
     path: Path
@@ -216,6 +259,27 @@ class RecordedRun:
     held: int = 0
     evaluations: dict[tuple[int, str], list[Line]] = field(default_factory=dict)
     evaluated: tuple[int, int] = (0, 0)
+    strangers: list[str] = field(default_factory=list)
+    noted: int = 0
+    nested: int = 0
+    restarts: int = 0
+
+    @property
+    def uncompared(self) -> list[str]:
+        """What is not compared besides lines that cannot be read, in phrases."""
+        counts = {
+            "start{} after the first of a trace": self.restarts,
+            "metric{} with nested values": self.nested,
+            "file{} that no rank is named after": len(self.strangers),
+        }
+        phrases = [
+            f"{count:,} {phrase.format('s' * (count > 1))}"
+            for phrase, count in counts.items()
+            if count
+        ]
+        if self.strangers:
+            phrases[-1] += f" ({self.strangers[0]})"
+        return phrases
 
     @property
     def world(self) -> int:
@@ -242,10 +306,9 @@ def read_run(path: Path) -> RecordedRun:
             datacheck does not know.
     """
     try:
-        named = [
-            (name, place) for place in path.iterdir() if (name := _TRACE.fullmatch(place.name))
-        ]
-        trace_files = sorted((int(name[1]), place) for name, place in named if place.is_file())
+        named = [place for place in path.iterdir() if _TRACE.fullmatch(place.name)]
+        ranked = [(rank, place) for place in named if (rank := _rank_of(place.name)) is not None]
+        trace_files = sorted((rank, place) for rank, place in ranked if place.is_file())
     except OSError as error:
         msg = (
             f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote "
@@ -271,6 +334,9 @@ def read_run(path: Path) -> RecordedRun:
         _document(path / ENVIRONMENT, notes),
         config.get("config"),
         {r: Trace(p) for r, p in trace_files},
+        strangers=sorted(
+            {place.name for place in named} - {place.name for _, place in trace_files}
+        ),
     )
     for rank, trace in run.traces.items():
         _read_trace(run, rank, trace)
@@ -278,6 +344,7 @@ def read_run(path: Path) -> RecordedRun:
         msg = f"{path}: a run of which nothing can be read: no start and no step. {' '.join(notes)}".rstrip()
         raise UsageError(msg)
     run.notes = [*notes, *(note for trace in run.traces.values() for note in trace.notes)]
+    run.notes += [f"not compared: {part}" for part in run.uncompared]
     if missing := run.missing:
         ranks = ", ".join(map(str, missing[:10])) + ", ..." * (len(missing) > 10)
         run.notes.append(f"of {run.world} ranks {len(missing)} left no trace: {ranks}")
@@ -310,10 +377,8 @@ def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
         run.steps[rank] += 1
         if run.steps[rank] > _STEPS:
             raise _limit_error(trace.path, f"more than {_STEPS:,} steps")
-    elif kind == "start" and rank not in run.starts:
-        _check_version(trace.path, line)
-        run.starts[rank] = line
-        _count_held_bytes(run, line, nbytes)
+    elif kind == "start":
+        _add_start(run, rank, line, nbytes)
     elif kind == "eval":
         _add_evaluation(run, rank, line, nbytes)
     elif (
@@ -324,10 +389,21 @@ def _apply_line(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
     ):
         run.loaders.append(line)
         _count_held_bytes(run, line, nbytes)
-    elif kind == "note" and len(trace.notes) < _MOST_NOTES:
-        trace.notes.append(line["said"][:_NOTE_CHARS])
+    elif kind == "note" and len(trace.notes) < _MOST_NOTES and run.noted < _NOTED:
+        note = line["said"][:_NOTE_CHARS]
+        run.noted += sys.getsizeof(note)
+        trace.notes.append(note)
     elif kind == "end":
-        run.ended[rank] = line["status"]
+        run.ended[rank] = line["status"][:_STATUS_CHARS]
+
+
+def _add_start(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
+    if rank in run.starts:
+        run.restarts += 1
+        return
+    _check_version(run.traces[rank].path, line)
+    run.starts[rank] = line
+    _count_held_bytes(run, line, nbytes)
 
 
 def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
@@ -349,6 +425,7 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
         key: field_value for key in ("step", "seen", "of") if is_flat(field_value := line.get(key))
     }
     metrics = {metric: value for metric, value in line["values"].items() if is_flat(value)}
+    run.nested += len(line["values"]) - len(metrics)
     run.evaluations.setdefault((rank, name), []).append(fields | {"values": metrics})
 
 

@@ -13,6 +13,7 @@ from datacheck.repro.recorded import Line, RecordedRun, is_flat, read_run
 from datacheck.repro.sections import ORDER, RunDifference, Section, start_sections, weights_equal
 from datacheck.repro.steps import (
     CAUSES,
+    COLUMNS,
     ColumnDivergence,
     Divergence,
     began,
@@ -121,11 +122,12 @@ class RunDiff:
         phrases += [f"{', '.join(unlike_names)}, of which one was made on a device"] * bool(
             unlike_names
         )
-        return phrases + [
+        phrases += [
             f"{', '.join(names)}, which only {side} has"
             for side, names in self._alone.items()
             if names
         ]
+        return phrases + _unread_parts(self.a, self.b, self.divergences)
 
     @property
     def _alone(self) -> dict[str, list[str]]:
@@ -137,7 +139,8 @@ class RunDiff:
             if name not in divergence.known
         }
         steps = {
-            side: [name for name in CAUSES if (side, name) in recorded_alone] for side in ("A", "B")
+            side: [name for name in COLUMNS if (side, name) in recorded_alone]
+            for side in ("A", "B")
         }
         return {side: names + _extra_evaluations(self, side) for side, names in steps.items()}
 
@@ -498,7 +501,34 @@ def _incomparable_parts(a: RecordedRun, b: RecordedRun, divergences: list[Diverg
             for one in divergences
             if (counts := _missing_steps(a, b, one))
         ]
+        + [f"not compared: {part}" for part in _unread_steps(divergences)]
     )
+
+
+def _unread_parts(a: RecordedRun, b: RecordedRun, divergences: list[Divergence]) -> list[str]:
+    """Return the parts that no Recorder writes and that are not compared, in phrases."""
+    phrases = []
+    for side, run in (("A", a), ("B", b)):
+        if count := sum(trace.unread for trace in run.traces.values()):
+            phrases.append(f"{_lines(count)} that could not be read in {side}")
+        phrases += [f"{part} in {side}" for part in run.uncompared]
+    return phrases + _unread_steps(divergences)
+
+
+def _unread_steps(divergences: list[Divergence]) -> list[str]:
+    phrases = []
+    for side in ("A", "B"):
+        if count := sum(one.dropped[side] for one in divergences):
+            phrases.append(
+                f"{_lines(count)} of {side} with a step that is there twice or does not rise"
+            )
+    nested = {name for one in divergences for name in one.nested}
+    names = [name for name in COLUMNS if name in nested]
+    return phrases + [f"nested values of {', '.join(names)}"] * bool(names)
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count:,} lines"
 
 
 def _missing_steps(a: RecordedRun, b: RecordedRun, parting: Divergence) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,17 @@ from datacheck.repro.tensors import FOLDED
 
 # The columns of a step, cause before effect.
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")
+COLUMNS = (*CAUSES, "grad_norm")
 _HIGHEST = (1 << 64) - 1
 # Limits: generators and epochs of a rank; characters of an epoch's digest
 _RANDOM = 64
 _EPOCHS = 1_000_000
 _DIGEST = 1_000
+# Limits of values that are kept: letters of a value, values of a list, bytes over all ranks
+_VALUE_CHARS = 1_000
+_LIST_VALUES = 32
+_DIVERGENCES = 1 << 30
+_COLUMN_BYTES = 256  # memory of a `ColumnDivergence` without its values
 _DIGESTS = ("input", "grads", "params", "optimizer")
 # Random generators, by who usually draws from them.
 _MODEL_GENERATORS = ("torch", "cuda")
@@ -36,7 +43,7 @@ class ColumnDivergence:
         name: of the column.
         step: the first step at which it differs.
         after: the last step before that at which it was recorded, and equal; None: there is none.
-        a, b: its values at `step`.
+        a, b: its values at `step`; of long ones, the beginning as a text.
         rank: the rank.
         epoch: the epoch of the step.
     """
@@ -67,14 +74,16 @@ class Divergence:
         only: number of steps that only one run has, by run, counted from where both had begun.
         columns: the columns that diverge, in the order of `ColumnDivergence.order`.
         equal: by column, the last step at which it was equal.
-        begun: by epoch, its first step.
+        begun: by epoch of a diverging column, its first step.
         unlike: columns digested on a device in one run and in main memory in the other.
         known: columns that both have.
         alone: columns that only one run has at a step, and which run.
+        nested: columns that are not compared at a step, as a value is not `is_flat`.
+        dropped: number of lines of steps by run whose number stands twice or does not rise.
         unequal: by column, at how many steps it differs, and the number of the compared step at
             which it diverged.
-        shuffled: epochs with the same sample values though batches differ.
-        permuted: epochs with the same set of indices though batches differ.
+        shuffled: epochs of diverging columns with the same sample values though batches differ.
+        permuted: the same for the same set of indices.
     """
 
     rank: int
@@ -88,6 +97,8 @@ class Divergence:
     unlike: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
     alone: dict[str, str] = field(default_factory=dict)
+    nested: set[str] = field(default_factory=set)
+    dropped: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
@@ -110,9 +121,9 @@ class Divergence:
         self.alone |= {
             name: "A" if name in one else "B"
             for name in one.keys() ^ other.keys()
-            if name in CAUSES
+            if name in COLUMNS
         }
-        values = list(_values(one, other))
+        values = list(_values(one, other, self.nested))
         self._count([name for name, _, _ in values if name.startswith("random ")])
         for name, x, y in values:
             if name in _DIGESTS and unlike(x, y):
@@ -128,8 +139,9 @@ class Divergence:
                 self.equal[name] = step
             else:
                 self._parted.add(name)
+                a, b = _beginning(x), _beginning(y)
                 self.columns.append(
-                    ColumnDivergence(name, step, self.equal.get(name), x, y, self.rank, epoch)
+                    ColumnDivergence(name, step, self.equal.get(name), a, b, self.rank, epoch)
                 )
 
     def _count(self, generators: Iterable[str]) -> None:
@@ -150,6 +162,45 @@ class Divergence:
         """Return the divergence of a column, None if there is none."""
         return next((candidate for candidate in self.columns if candidate.name == name), None)
 
+    def finish(self) -> None:
+        """Sort the columns, and forget what only the comparison of further steps needs.
+
+        All ranks are held at once, and each may have a million epochs and 64 generators.
+        """
+        self.columns.sort(key=lambda column: column.order)
+        epochs = self.epochs
+        self.begun = {epoch: step for epoch, step in self.begun.items() if epoch in epochs}
+        self.equal = {name: step for name, step in self.equal.items() if name in COLUMNS}
+        self.unequal = {name: count for name, count in self.unequal.items() if name in COLUMNS}
+        self.known.intersection_update(COLUMNS)
+        self._parted.clear()
+        self._random.clear()
+
+    @property
+    def epochs(self) -> set[int]:
+        """The epochs in which a column diverges."""
+        return {column.epoch or 0 for column in self.columns}
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that the columns take."""
+        return sum(
+            _COLUMN_BYTES + sum(map(_size, (one.name, one.a, one.b))) for one in self.columns
+        )
+
+
+def _beginning(value: Any) -> Any:
+    """Return a value of a step, or the beginning of a long one: a line has up to 16 MiB."""
+    if isinstance(value, list) and len(value) > _LIST_VALUES:
+        value = str(value[:_VALUE_CHARS])
+    text = value if isinstance(value, str) else str(value)
+    return value if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}..."
+
+
+def _size(value: Any) -> int:
+    items = value if isinstance(value, list) else ()
+    return sys.getsizeof(value) + sum(map(sys.getsizeof, items))
+
 
 def began(run: RecordedRun, rank: int) -> int:
     """Return the number of a rank's first step; it is not 0 if the run resumed."""
@@ -167,7 +218,7 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
             counted.
     """
     divergence = Divergence(rank)
-    for line_a, line_b in _align_steps(a, b):
+    for line_a, line_b in _align_steps(a, b, divergence.dropped):
         if line_a is not None and line_b is not None:
             divergence.take(line_a, line_b)
         elif (line_a or line_b or {})["step"] >= since:
@@ -175,18 +226,24 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
         divergence.last |= {
             side: line["step"] for side, line in (("A", line_a), ("B", line_b)) if line is not None
         }
-    divergence.columns.sort(key=lambda column: column.order)
+    divergence.finish()
     if divergence.column("input") or divergence.column("indices"):
         divergence.shuffled, divergence.permuted = (
-            list(_same_epochs(a, b, digest_name)) for digest_name in ("values", "set")
+            [epoch for epoch in _same_epochs(a, b, name) if epoch in divergence.epochs]
+            for name in ("values", "set")
         )
     return divergence
 
 
-def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
-    """Yield lines of equal steps as pairs; a step that only one has is paired with None."""
-    lines_a = _increasing_steps(a)
-    lines_b = _increasing_steps(b)
+def _align_steps(
+    a: Trace, b: Trace, dropped: dict[str, int]
+) -> Iterator[tuple[Line | None, Line | None]]:
+    """Yield lines of equal steps as pairs; a step that only one has is paired with None.
+
+    Lines with a damaged number are counted in `dropped`.
+    """
+    lines_a = _increasing_steps(a, dropped, "A")
+    lines_b = _increasing_steps(b, dropped, "B")
     line_a = next(lines_a, None)
     line_b = next(lines_b, None)
     while line_a is not None or line_b is not None:
@@ -202,7 +259,7 @@ def _align_steps(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]
             line_b = next(lines_b, None)
 
 
-def _increasing_steps(trace: Trace) -> Iterator[Line]:
+def _increasing_steps(trace: Trace, dropped: dict[str, int], side: str) -> Iterator[Line]:
     """Yield the lines of steps without damaged step numbers: one too high would hide the rest."""
     numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
     keep_flags = _longest_rise(numbers)
@@ -213,7 +270,11 @@ def _increasing_steps(trace: Trace) -> Iterator[Line]:
     step_numbers, counts = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
     twice = set(step_numbers[counts > 1].tolist())
     flagged_lines = zip(trace.of("step"), numbers, keep_flags, strict=False)
-    yield from (line for line, number, keep in flagged_lines if keep and number not in twice)
+    for line, number, keep in flagged_lines:
+        if keep and number not in twice:
+            yield line
+        else:
+            dropped[side] += 1
 
 
 def _longest_rise(numbers: array[int]) -> bytearray | None:
@@ -238,12 +299,17 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
     return keep_flags
 
 
-def _values(line_a: Line, line_b: Line) -> Iterator[tuple[str, Any, Any]]:
-    for name in (*CAUSES, "grad_norm"):
+def _values(line_a: Line, line_b: Line, nested: set[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the columns that both lines have; those with nested values are added to `nested`."""
+    for name in COLUMNS:
         x = line_a.get(name)
         y = line_b.get(name)
-        if x is not None and y is not None and is_flat(x) and is_flat(y):
+        if x is None or y is None:
+            continue
+        if is_flat(x) and is_flat(y):
             yield name, x, y
+        else:
+            nested.add(name)
     x = line_a.get("random")
     y = line_b.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
@@ -464,10 +530,23 @@ def _at(step: int, first: int) -> str:
 
 
 def compare_ranks(a: RecordedRun, b: RecordedRun) -> list[Divergence]:
-    """Return the comparison of each rank that both runs have."""
+    """Return the comparison of each rank that both runs have.
+
+    Raises:
+        UsageError: the ranks differ in too many bytes.
+    """
     ranks = sorted({*a.traces} & {*b.traces})
     common_starts = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
-    return [
-        compare_steps(a.traces[rank], b.traces[rank], rank, since=common_starts[rank])
-        for rank in ranks
-    ]
+    divergences = []
+    held = 0
+    for rank in ranks:
+        one = compare_steps(a.traces[rank], b.traces[rank], rank, since=common_starts[rank])
+        divergences.append(one)
+        held += one.held
+        if held > _DIVERGENCES:
+            msg = (
+                f"{a.path} and {b.path}: their ranks differ in more than {_DIVERGENCES:,} bytes. "
+                f"Two recorded runs are wanted."
+            )
+            raise UsageError(msg)
+    return divergences

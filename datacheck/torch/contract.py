@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from datacheck.errors import BatchError, UsageError
+from datacheck.errors import BatchError, ManyLines, UsageError
 from datacheck.model.finding import Finding, Level, Severity
 from datacheck.model.named_values import RefusedError
 from datacheck.rules import rules_for
@@ -245,7 +245,7 @@ def _message(number: int, reports: Mapping[int, tuple[Sequence[BatchFault], bool
                     fix=_EVEN_BATCHES_FIX,
                 ),
             )
-    return f"batch {number} is wrong:\n" + "\n".join(lines) if lines else ""
+    return ManyLines.of([f"batch {number} is wrong:", *lines]) if lines else ""
 
 
 def _lines(rank: int, fault: BatchFault) -> Iterator[str]:

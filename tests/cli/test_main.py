@@ -1,9 +1,11 @@
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from datacheck.cli import main as cli
@@ -20,6 +22,8 @@ from datacheck.errors import (
     StorageError,
     UsageError,
 )
+from datacheck.model.sample import ArraySpec
+from tests.cache.make import make_cache
 
 HEAVY = {
     "dask",
@@ -255,6 +259,51 @@ def test_a_reader_that_has_seen_enough_changes_no_exit_code(variables):
     )
     os.close(writer)
     assert (run.returncode, run.stderr) == (1, "")
+
+
+def without_reader(place, *words):
+    """Return the exit code and the errors of a command whose output nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "datacheck", *map(str, words)],
+        cwd=place,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    return done.returncode, done.stderr
+
+
+def test_a_command_without_a_reader_ends_with_its_own_code(place):
+    """A damaged cache counted as intact if the output of its check went to `true` or `head`."""
+    cache = make_cache(place, {"x": ArraySpec("uint8", (4096,))}, [{"x": np.ones(4096, "u1")}] * 2)
+    damaged = next(cache.glob("fields/x/c.*"))
+    assert without_reader(place, "cache", "verify", cache) == (0, "")
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    assert without_reader(place, "cache", "verify", cache)[0] == 7
+
+    assert without_reader(place, "scan", "data", "--schema", "plain.yaml")[0] == 0
+    np.save(place / "data/0.npy", np.full(4, 900.0, np.float32))
+    for form in ("text", "json"):
+        assert (
+            without_reader(place, "scan", "data", "--schema", "plain.yaml", "--format", form)[0]
+            == 1
+        )
+
+    shutil.copytree(place / "data", place / "other")
+    for form in ("text", "json"):
+        words = ("diff", "data", "other", "--format", form)
+        assert without_reader(place, *words)[0] == 0
+    np.save(place / "other/1.npy", np.zeros(4, np.float32))
+    for form in ("text", "json"):
+        assert without_reader(place, "diff", "data", "other", "--format", form)[0] == 1
+
+
+def test_an_output_that_closes_before_the_result_is_known_is_141(failing):
+    assert failing(BrokenPipeError()) == 141
 
 
 def test_a_closed_output_is_no_fault():

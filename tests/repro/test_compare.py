@@ -460,6 +460,64 @@ def test_a_request_that_cannot_be_done_gives_one_line(here, capsys, one, other, 
         assert err.count("\n") == 1
 
 
+RUN = {"env.json": "{}", "trace-00000.jsonl": '{"kind": "step", "step": 0, "loss": "0x1p0"}\n'}
+
+
+def data_with(here, kind, names):
+    """Two folders that hold the same run or cache, and other texts under each name."""
+    for folder in ("one", "two"):
+        if kind == "run":
+            (here / folder).mkdir()
+            for name, text in RUN.items():
+                (here / folder / name).write_text(text)
+        else:
+            cache(here / f"{folder}-built", [(0, 0)]).rename(here / folder)
+        for name in names:
+            (here / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (here / folder / name).write_text(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("run", name) for name in ("1.json", "sub/1.npy", "model.pt", "trace-000000.jsonl")),
+        *(("run", name) for name in ("sub/env.json", "manifest.txt", "notes/a.json")),
+        *(("cache", name) for name in ("1.json", "sub/1.npy", "fields/1.json", "c.0", "a.log")),
+        *(("cache", name) for name in ("sub/c.0", "trace-00000.jsonl", "sub/zarr.json")),
+    ],
+)
+def test_a_dataset_with_a_run_or_a_cache_in_it_is_not_called_equal(here, capsys, kind, name):
+    """Of two such folders only the run or the cache was compared."""
+    data_with(here, kind, [name])
+    code, out, err = run(capsys, "diff", "one", "two")
+    assert (code, out) == (2, "")
+    what = "a recorded run" if kind == "run" else "a cache"
+    assert f"one: looks like {what}, but holds other files, such as {name}. " in err
+    explicit = "repro" if kind == "run" else "cache"
+    assert f"datacheck {explicit} diff" in err
+    assert run(capsys, explicit, "diff", "one", "two")[0] == (2 if kind == "run" else 0)
+    for folder in ("one", "two"):
+        assert run(capsys, "manifest", folder, "-o", f"{folder}.json")[0] == 0
+    assert run(capsys, "diff", "one.json", "two.json")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("run", name) for name in (".DS_Store", ".git/HEAD", "train.log", "slurm/7.out")),
+        *(("run", name) for name in ("events.out.tfevents.1.host", "epoch=3.ckpt")),
+        *(("run", name) for name in ("checkpoint-5/model.safetensors", "checkpoint_7.pt")),
+        ("cache", ".DS_Store"),
+    ],
+)
+def test_logs_and_checkpoints_beside_a_run_do_not_stop_a_comparison(here, capsys, kind, name):
+    data_with(here, kind, [name])
+    code, _, err = run(capsys, "diff", "one", "two")
+    # The runs have no end, so not everything could be compared
+    assert code == (2 if kind == "run" else 0)
+    assert "looks like" not in err
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_two_runs_are_handed_on_to_the_command_that_knows_them(here, capsys, form):
     for name, loss in (("one", 1.0), ("two", 2.0), ("three", 1.0)):

@@ -760,6 +760,81 @@ def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, s
         diff_runs(a, a)
 
 
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("X" * 1_000, "X" * 1_000),  # as long as a value may be
+        ("X" * 1_001, "X" * 1_000 + "..."),
+        (["X"] * 32, ["X"] * 32),
+        (["X"] * 33, str(["X"] * 33)),
+        (["X" * 500] * 2, f"['{'X' * 500}', '{'X' * 494}..."),
+    ],
+)
+def test_of_a_long_value_that_differs_the_beginning_is_kept(tmp_path, value, kept):
+    """A line may have 16 MiB, of each of 65,536 ranks."""
+
+    def filled(mark, template):
+        return json.loads(json.dumps(template).replace("X", mark))
+
+    a, b = (make_run(tmp_path / mark, change={29: {"input": filled(mark, value)}}) for mark in "vw")
+    column = diff_runs(a, b).column
+    assert (column.name, column.step) == ("input", 29)
+    assert (column.a, column.b) == (filled("v", kept), filled("w", kept))
+
+
+def test_a_difference_behind_the_part_that_is_kept_is_found(tmp_path):
+    long = [0.1] * 5_000
+    a, b = (
+        make_run(tmp_path / f"{last}", change={29: {"lr": [*long, last]}}) for last in (0.1, 0.2)
+    )
+    assert (diff_runs(a, b).column.name, diff_runs(a, b).code) == ("lr", 1)
+
+
+def test_the_differences_of_all_ranks_have_a_limit(tmp_path, monkeypatch):
+    ranks = 5
+    for rank in range(ranks):
+        for mark in "ab":
+            change = {29: {"input": mark * 1_000}}
+            make_run(tmp_path / mark, rank=rank, change=change, begin={"world": ranks})
+    a, b = tmp_path / "a", tmp_path / "b"
+    # Two values of 1,000 letters each, and less than as much for everything else
+    monkeypatch.setattr("datacheck.repro.steps._DIVERGENCES", ranks * 4_000)
+    assert len(diff_runs(a, b).divergences) == ranks
+    monkeypatch.setattr("datacheck.repro.steps._DIVERGENCES", ranks * 2_000)
+    with pytest.raises(UsageError, match="their ranks differ in more than 10,000 bytes"):
+        diff_runs(a, b)
+
+
+def test_of_the_epochs_of_a_rank_only_those_of_differences_are_held(tmp_path):
+    """Of each of 65,536 ranks a million epochs were held."""
+    epochs = [{"kind": "epoch", "epoch": n, "values": "v", "set": "s"} for n in range(3)]
+    a = make_run(tmp_path / "a", lines=epochs)
+    b = make_run(
+        tmp_path / "b",
+        lines=epochs,
+        change={15: {"input": "x", "random": {"torch": "y", "python": "z"}}},
+    )
+    (parting,) = diff_runs(a, b).divergences
+    assert parting.begun == {1: 10}
+    assert parting.shuffled == parting.permuted == [1]
+    assert "random torch" not in {*parting.known, *parting.equal, *parting.unequal}
+    (same,) = diff_runs(a, a).divergences
+    assert same.begun == {}
+
+
+def test_notes_have_a_limit_over_all_ranks_and_ends_have_one_each(tmp_path, monkeypatch):
+    notes = [{"kind": "note", "said": f"note {n} " + "x" * 1_000} for n in range(3)]
+    end = {"kind": "end", "step": 30, "status": "E" * 5_000}
+    for rank in range(3):
+        make_run(tmp_path / "a", rank=rank, lines=[*notes, end], end=False, begin={"world": 3})
+    run = read_run(tmp_path / "a")
+    assert sum(note.startswith("note") for note in run.notes) == 9
+    assert {*map(len, run.ended.values())} == {200}
+    # Of four notes the first three have fewer bytes, and each has more than 1,000
+    monkeypatch.setattr("datacheck.repro.recorded._NOTED", 3_600)
+    assert sum(note.startswith("note") for note in read_run(tmp_path / "a").notes) == 4
+
+
 def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monkeypatch):
     """Each that differs is a difference with that name."""
     a = make_run(
@@ -857,11 +932,13 @@ def test_a_damaged_step_alone_is_no_other_number_of_steps(tmp_path):
     assert not found
     assert (found.code, found.headline) == (
         2,
-        "equal in what could be compared, 29 steps; not compared: 1 step that one of them lacks",
+        "equal in what could be compared, 29 steps; not compared: 1 step that one of them lacks; "
+        "1 line of B with a step that is there twice or does not rise",
     )
     assert found.warnings["both"] == [
         "steps that were not compared: 1 only A has; the lines of the other are damaged, or it "
-        "began elsewhere"
+        "began elsewhere",
+        "not compared: 1 line of B with a step that is there twice or does not rise",
     ]
 
 
@@ -879,6 +956,87 @@ def test_the_most_lines_that_rise_are_kept(numbers):
     assert len(found) == max(
         len(way) for way in ways if all(one < other for one, other in itertools.pairwise(way))
     )
+
+
+def test_a_second_file_of_a_rank_does_not_take_its_place(tmp_path):
+    """Its name has one zero more, and was read instead of the trace that differs."""
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", change=from_step(7, "loss"))
+    shutil.copy(a / "trace-00000.jsonl", b / "trace-000000.jsonl")
+    found = diff_runs(a, b)
+    assert (found.code, found.column.step) == (1, 7)
+    assert (
+        "not compared: 1 file that no rank is named after (trace-000000.jsonl)"
+        in found.warnings["B"]
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["trace-000000.jsonl", "trace-0.jsonl", "trace-0000\u0660.jsonl", "trace-00001.jsonl"]
+)
+def test_a_file_that_is_named_like_a_trace_and_is_none_is_not_called_equal(tmp_path, name):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    for run, text in ((a, "x"), (b, "y")):
+        place = run / name
+        if name == "trace-00001.jsonl":
+            place.mkdir()
+        else:
+            place.write_text(text)
+    found = diff_runs(a, b)
+    assert found.code == 2
+    assert found.headline == (
+        "equal in what could be compared, 30 steps; not compared: 1 file that no rank is named "
+        f"after ({name}) in A; 1 file that no rank is named after ({name}) in B"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"kind": "step", "step": 30, "loss": "WHO"'], "1 line that could not be read in A"),
+        (
+            ['{"kind": "st\\u0065p", "step": 30, "loss": "WHO"}'],
+            "1 line that could not be read in A",
+        ),
+        (['{"kind": "stop", "step": 30, "loss": "WHO"}'], "1 line that could not be read in A"),
+        (
+            ['{"kind": "step", "step": 30, "loss": "WHO"}'] * 2,
+            "2 lines of A with a step that is there twice or does not rise",
+        ),
+        (
+            ['{"kind": "step", "step": 31, "loss": "WHO"}', '{"kind": "step", "step": 30}'],
+            "1 line of A with a step that is there twice or does not rise",
+        ),
+        (['{"kind": "step", "step": 30, "loss": [["WHO"]]}'], "nested values of loss"),
+        (['{"kind": "step", "step": 30, "grad_norm": {"x": "WHO"}}'], "nested values of grad_norm"),
+        (
+            ['{"kind": "eval", "step": 30, "name": "val", "values": {"m": [["WHO"]], "n": 1}}'],
+            "1 metric with nested values in A",
+        ),
+        (
+            ['{"kind": "start", "version": 1, "weights": {"w": "WHO"}}'],
+            "1 start after the first of a trace in A",
+        ),
+    ],
+)
+def test_lines_that_are_not_compared_are_not_called_equal(tmp_path, lines, said):
+    """The runs differ in these lines only; A and B are damaged in the same way."""
+    for mark in "ab":
+        run = make_run(tmp_path / mark)
+        spoil(run, "".join(f"{line}\n" for line in lines).replace("WHO", mark).encode())
+    found = diff_runs(tmp_path / "a", tmp_path / "b")
+    assert found.code == call(tmp_path / "a", tmp_path / "b").exit_code == 2
+    assert found.headline.startswith("equal in what could be compared, ")
+    assert said in found.headline.partition("not compared: ")[2].split("; ")
+    assert any(
+        said.removesuffix(" in A").removeprefix("1 line that ") in line
+        for sentences in found.warnings.values()
+        for line in sentences
+    )
+
+
+def test_a_gradient_norm_that_only_one_run_has_is_not_called_equal(tmp_path):
+    bare = make_run(tmp_path / "bare", change={n: {"grad_norm": None} for n in range(30)})
+    assert diff_runs(make_run(tmp_path / "a"), bare).lacks == ["grad_norm, which only A has"]
 
 
 # A reader of JSON takes it, and to compare two of it ends in a RecursionError

@@ -258,6 +258,32 @@ def test_clean_episodes_are_clean_in_windows(tmp_path):
         list(guard(bare, "robomimic", fields=list(data.fields)))
 
 
+def test_no_name_in_a_batch_is_a_line_of_the_error():
+    schema = parse_schema(
+        "{datacheck: 1, name: s, samples: {files: '*'},"
+        " fields: {name: {role: id, dtype: text}, x: {range: 0..1}}}"
+    )
+    forged = "a\n  rank 7, batch: DC103 the batch has no samples"
+    batch = {"name": [forged, "b"], "x": torch.tensor([9.0, 0.5])}
+    with pytest.raises(BatchError) as error:
+        list(guard([batch], schema))
+    first, *lines = str(error.value).split("\n")
+    assert first == "batch 0 is wrong:"
+    spelled = forged.replace("\n", "\\n")
+    assert lines[0].startswith(f"  rank 0, sample 0 ({spelled}): DC224 out-of-range: x: ")
+    assert [line for line in lines[1:] if not line.startswith("    fix: ")] == []
+
+    def broken():
+        yield batch | {"x": torch.tensor([0.5, 0.5])}
+        raise ValueError(forged)
+
+    with pytest.raises(BatchError) as error:
+        list(guard(broken(), schema))
+    said = str(error.value).split("\n")
+    assert said[1] == f"  rank 0, batch: DC101 the loader raised ValueError: {spelled}"
+    assert len(said) == 3  # and the fix
+
+
 def test_waivers_count_and_stale_ones_are_no_error():
     rules = {"DC221": {"ignore": ["hand4", "hand99"], "reason": "known"}}
     schema = schema_of({"fields": SCHEMA.as_dict()["fields"], "rules": rules})
