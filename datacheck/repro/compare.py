@@ -14,7 +14,6 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
-from datacheck.repro.manifest import DatasetManifest, Files
 from datacheck.repro.recorded import ENVIRONMENT, is_run, is_run_file, trace_name
 from datacheck.runtime import fsops
 
@@ -327,14 +326,14 @@ def _alone(place: Place) -> str | None:
     return target(Path(place))[1]
 
 
-def _rename_file(files: Files, name: str, new_name: str) -> Files:
+def _rename_file(files: manifests.Files, name: str, new_name: str) -> manifests.Files:
     """Return the files with one of them renamed, sorted again: extra folders may precede it."""
     paths = [new_name if path == name else path for path in files.paths]
     order = sorted(range(len(paths)), key=paths.__getitem__)
-    return Files([paths[i] for i in order], files.sizes[order], files.digests[order])
+    return manifests.Files([paths[i] for i in order], files.sizes[order], files.digests[order])
 
 
-def _side_json(place: Place, kind: Kind, manifest: DatasetManifest) -> dict[str, Any]:
+def _side_json(place: Place, kind: Kind, manifest: manifests.DatasetManifest) -> dict[str, Any]:
     record = {
         "path": os.fspath(place),
         "kind": kind,
@@ -348,7 +347,9 @@ def _side_json(place: Place, kind: Kind, manifest: DatasetManifest) -> dict[str,
 # ------------------------------------------------------------------------------------------ data
 
 
-def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Comparison:
+def _compare_manifests(
+    first: manifests.DatasetManifest, second: manifests.DatasetManifest
+) -> Comparison:
     notes = [note for manifest in (first, second) for note in manifest.notes]
     for manifest, name in ((first, "first"), (second, "second")):
         if manifest.skipped:
@@ -380,13 +381,13 @@ def _compare_manifests(first: DatasetManifest, second: DatasetManifest) -> Compa
     return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
 
 
-def _schema_of(manifest: DatasetManifest) -> str:
+def _schema_of(manifest: manifests.DatasetManifest) -> str:
     if manifest.samples is None:
         return "no schema"
     return f"{manifest.samples.schema} ({manifest.samples.reading[:8] or 'of an older datacheck'})"
 
 
-def _file_diff(first: DatasetManifest, second: DatasetManifest) -> TreeDiff:
+def _file_diff(first: manifests.DatasetManifest, second: manifests.DatasetManifest) -> TreeDiff:
     first_files, second_files = first.files, second.files
     if first_files.paths == second_files.paths:  # equal entries need not become objects
         differing = np.flatnonzero(first_files.digests != second_files.digests).tolist()
