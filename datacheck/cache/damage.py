@@ -21,7 +21,7 @@ from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.manifest import CacheFiles, Manifest
 from datacheck.cache.parsing import parse_document, parse_spec
 from datacheck.cache.problem import Problem, describe_fields
-from datacheck.cache.sharded_array import StoredArray
+from datacheck.cache.sharded_array import StoredArray, table_bytes
 from datacheck.cache.store import Store
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.model.sample import ArraySpec
@@ -329,7 +329,7 @@ class DamageLocator:
         """Yield each run of damaged chunks of a shard, or of digests that match no chunk."""
         if path.startswith(_DIGESTS):
             array = self._array(path.removeprefix(_DIGESTS))
-            raw = self._store.read(file, self._manifest.files[file][0])
+            raw = self._store.read(file, table_bytes("uint64", array.chunks))
             recorded = np.frombuffer(raw, dtype="<u8", count=array.chunks)
             for shard in range(array.grid.shards):
                 name = f"{array.path}/{array.grid.shard_file(shard)}"

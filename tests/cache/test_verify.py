@@ -683,3 +683,22 @@ def test_a_long_key_is_told_in_short_by_every_file_of_its_shard(tmp_path):
     damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
     (problem,) = damage.problems("fields/a/c.1", "missing", inside=False)
     assert problem.samples == f"samples 2 to 3, c to {'d' * 1000}..."
+
+
+def test_a_file_of_digests_larger_than_its_table_is_not_read_whole(tmp_path):
+    folder = make_cache(tmp_path, {"a": ArraySpec("uint8", ())}, [{"a": 1}] * 4)
+    digests = "digests/fields/a/c.0"
+    # One digest and its index have 8 and 16 bytes; a table is padded by less than two chunks of
+    # 64 KiB.
+    for size, what in [
+        (8 + 16 + 2 * 65536, "digest of chunk 0: "),
+        (8 + 16 + 2 * 65536 + 1, "expected xxh3_128 "),
+    ]:
+        (folder / digests).write_bytes(bytes(size))
+        manifest = read_manifest(open_store(folder))
+        (folder / "manifest.json").unlink()
+        files = measure_files(folder) | {digests: (size, "0" * 32)}
+        write_manifest(folder, files, manifest.content_root)
+        (problem,) = verify(folder)
+        assert (problem.file, problem.stop) == (digests, 4)
+        assert problem.what.startswith(what)
