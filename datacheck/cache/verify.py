@@ -11,7 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.cache import layout
-from datacheck.cache.damage import MOST_KEY_BYTES, DamageLocator, changed_files, consecutive_runs
+from datacheck.cache.damage import (
+    MOST_KEY_BYTES,
+    MOST_RUNS,
+    DamageLocator,
+    changed_files,
+    consecutive_runs,
+)
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.parsing import parse_document
 from datacheck.cache.problem import Problem, describe_fields
@@ -174,7 +180,9 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
         yield _of_sample(
             cache, layout.sample_path("valid"), number, "a sample is valid and was not made"
         )
-    sparse = [problem for dim in cache.dims for problem in _check_packing(cache, dim)]
+    sparse: list[Problem] = []
+    for dim in cache.dims:
+        sparse += _check_packing(cache, dim, MOST_RUNS - len(sparse))
     if sparse:  # rows that overlap could expand to any amount of text
         yield from sparse
         return
@@ -200,15 +208,18 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
         )
 
 
-def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
-    """Yield each run of shards in which the rows of a dimension are not packed without gaps."""
+def _check_packing(cache: Cache, dim: str, most: int) -> Iterator[Problem]:
+    """Yield each run of shards in which the rows of a dimension are not packed without gaps.
+
+    Beyond `most` runs the rest is one.
+    """
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
     path = layout.rows_path(dim, "start")
     field = describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim))
     unpacked = _unpacked_shards(start, length, k, r)
-    for a, b in consecutive_runs(unpacked):
+    for a, b, _ in consecutive_runs(unpacked, most):
         first = a * k
         stop = min(len(cache), (b + 1) * k)
         shard = a if a == b else None
