@@ -57,20 +57,20 @@ class Manifest:
 def content_root(
     fields: Iterable[tuple[str, str, tuple[int, ...]]],
     key_lengths: Array,
-    keys: Array,
+    keys: Iterable[Array],
     digests: Array,
 ) -> str:
     """Return the digest of a cache's content, independent of chunks, codec and format version.
 
     Shapes:
         key_lengths: int64 (samples) [bytes]
-        keys: uint8 (bytes), the keys one after another
+        keys: uint8 (bytes) each, the keys one after another, in parts
         digests: uint64 (samples)
 
     Args:
         fields: name, dtype and item shape of each field, in any order.
         key_lengths: the length of each key.
-        keys: the bytes of all keys.
+        keys: the bytes of all keys; taken one part at a time.
         digests: samples/digest.
 
     Returns:
@@ -79,8 +79,10 @@ def content_root(
     hasher = xxhash.xxh3_128(
         canonical_json([[n, d, list(item)] for n, d, item in sorted(fields)]) + b"\0"
     )
-    for array, dtype in ((key_lengths, "<i8"), (keys, "u1"), (digests, "<u8")):
-        hasher.update(np.ascontiguousarray(array, dtype=dtype).data)
+    hasher.update(np.ascontiguousarray(key_lengths, dtype="<i8").data)
+    for part in keys:
+        hasher.update(np.ascontiguousarray(part, dtype="u1").data)
+    hasher.update(np.ascontiguousarray(digests, dtype="<u8").data)
     return hasher.hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -89,6 +90,7 @@ class RowTables:
 
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
+KEYS_AT_ONCE = 65_536
 _MANY_VALUES = 10_000  # JSON values allowed per sample of a large batch
 
 
@@ -401,6 +403,21 @@ class Cache:
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
         return self._table_texts("key", layout.KEY_DIM, indices)
+
+    def key_blocks(self) -> Iterator[list[str]]:
+        """Yield the keys of all samples in order, `KEYS_AT_ONCE` at a time.
+
+        Raises:
+            CorruptionError: the keys do not ascend. A table of holes claims any number of equal
+                keys, and each would become an object.
+        """
+        last = None
+        for start in range(0, len(self), KEYS_AT_ONCE):
+            keys = self.keys(np.arange(start, min(start + KEYS_AT_ONCE, len(self))))
+            if (last is not None and last >= keys[0]) or any(map(operator.ge, keys, keys[1:])):
+                self._place.fail(f"{layout.sample_path('key')}: the keys do not ascend")
+            yield keys
+            last = keys[-1]
 
     def key_rows(self, indices: Indices) -> tuple[Array, Array]:
         """Return the UTF-8 keys of samples, concatenated, and the bytes of each."""

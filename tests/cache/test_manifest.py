@@ -103,7 +103,7 @@ def test_the_content_root_sees_keys_that_only_change_their_borders():
     def root(lengths, digests=(1, 2)):
         keys = np.frombuffer(b"abc", dtype=np.uint8)
         return content_root(
-            [("x", "float32", (3,))], np.array(lengths), keys, np.array(digests, dtype=np.uint64)
+            [("x", "float32", (3,))], np.array(lengths), [keys], np.array(digests, dtype=np.uint64)
         )
 
     assert root([1, 2]) == root([1, 2])

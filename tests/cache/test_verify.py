@@ -16,6 +16,7 @@ import pytest
 from datacheck.cache import layout, open_cache, sharded_array
 from datacheck.cache.damage import DamageLocator, RowToSample
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.reader import Cache
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.cache.verify import _check_packing, _check_values, verify
 from datacheck.errors import StorageError, UsageError
@@ -776,3 +777,28 @@ def test_rows_that_do_not_ascend_give_a_wider_range_of_samples():
     assert rows.of("fields/a", 20, 22) == (0, 4)  # of sample 0
     assert rows.of("fields/a", 25, 30) == (0, 0)
     assert rows.of("fields/a", 34, 40) == (4, 5)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [("abcd", []), ("abca", ["samples/key"]), ("abbd", ["samples/key"]), ("bacd", ["samples/key"])],
+)
+def test_keys_are_checked_in_blocks(tmp_path, monkeypatch, keys, found, at_once):
+    for module in ("reader", "verify"):
+        monkeypatch.setattr(f"datacheck.cache.{module}.KEYS_AT_ONCE", at_once)
+    asked = []
+    for name in ("keys", "key_rows"):
+        method = getattr(Cache, name)
+        monkeypatch.setattr(
+            Cache, name, lambda c, n, method=method: asked.append(len(n)) or method(c, n)
+        )
+    folder = make_cache(
+        tmp_path, {"a": ArraySpec("float32", ())}, [{"a": 0}] * 4, keys=list(keys), valid=[0] * 4
+    )
+    assert [problem.file for problem in verify(folder)] == found
+    assert max(asked) == min(at_once, 4)
+    (folder / "findings.json").write_text('{"a":["DC301"],"b":["DC301"],"c":["DC301"]}')
+    remade(folder, read_manifest(open_store(folder)).content_root)
+    expected = [*found, "findings.json"] if "d" in keys else found
+    assert [problem.file for problem in verify(folder)] == sorted(expected)
