@@ -30,6 +30,11 @@ from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
+
+# All documents of groups and arrays together: they are all fetched and parsed when a cache is
+# opened, and names may share one file. datacheck writes 64 MiB of attributes of fields at most, and
+# 600 bytes for each array.
+DOCUMENTS_BYTES = 256 << 20
 OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # files that the manifest does not list
 _HEX = re.compile("[0-9a-f]{32}")
 _OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
@@ -174,7 +179,21 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         what = f"it names a file outside the cache, {outside[:200]!r}"
         msg = f"{origin}: {what}. Delete the folder, it is none of datacheck's."
         raise CorruptionError(msg)
+    document_bytes = sum(files[path][0] for path in opening_documents(files))
+    if document_bytes > DOCUMENTS_BYTES:
+        msg = (
+            f"{origin}: the {layout.ZARR} documents of the cache have {document_bytes:,} bytes; at "
+            f"most {DOCUMENTS_BYTES:,} are read. Delete the folder, it is none of datacheck's."
+        )
+        raise CorruptionError(msg)
     return Manifest(files, root, match[1].decode(), version)
+
+
+def opening_documents(files: Iterable[str]) -> Iterator[str]:
+    """Yield the documents of groups and arrays, which are all read when a cache is opened."""
+    for path in files:
+        if path.endswith(layout.ZARR) and not path.startswith("digests/"):
+            yield path
 
 
 def _entry(path: str, entry: Any) -> tuple[int, str]:

@@ -18,7 +18,13 @@ import orjson
 
 from datacheck.cache import layout, parsing
 from datacheck.cache.damage import DamageLocator, changed_files, describe_samples
-from datacheck.cache.manifest import CacheFiles, Verify, read_manifest, reader_lock
+from datacheck.cache.manifest import (
+    CacheFiles,
+    Verify,
+    opening_documents,
+    read_manifest,
+    reader_lock,
+)
 from datacheck.cache.row_readers import all_below, runs, sample_numbers, split_views
 from datacheck.cache.sharded_array import StoredArray
 from datacheck.cache.shards import ShardCache
@@ -140,11 +146,7 @@ class Cache:
         self._place.check_sizes()
         if shards is not None:
             store.keep(shards, self.manifest.files)
-        store.prefetch(
-            p
-            for p in self.manifest.files
-            if p.endswith(layout.ZARR) and not p.startswith("digests/")
-        )
+        store.prefetch(opening_documents(self.manifest.files))
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._attribute_bytes = 0
