@@ -111,7 +111,7 @@ class CacheFinisher:
         self._write_texts("key", layout.KEY_DIM, "text", keys, key_lengths)
         self._write_texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
         content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
-        return content_root(content, key_lengths, keys, digests)
+        return content_root(content, key_lengths, [keys], digests)
 
     def _write_row_tables(self) -> None:
         """Set the rows of a shard for each ragged dimension, and write the row tables."""

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from datacheck.build.job import BuildJob
 from datacheck.build.prepare import PreparedBuild, prepare
 from datacheck.build.provenance import NOT_MADE
@@ -146,7 +144,7 @@ def _sources(cache: Path | str) -> Files:
 def _verdicts(cache: Path | str) -> dict[str, Codes]:
     """Return the codes that the scan gave to each sample."""
     opened = open_cache(cache, verify="manifest")
-    names = opened.keys(np.arange(len(opened)))
+    names = [key for keys in opened.key_blocks() for key in keys]
     codes = {
         key: tuple(sorted(set(codes) - {NOT_MADE})) for key, codes in opened.findings().items()
     }

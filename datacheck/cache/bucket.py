@@ -108,7 +108,9 @@ class Bucket:
     def prefetch(self, paths: Iterable[str]) -> None:
         """See `Store`."""
         path_list = list(paths)
-        self._fetch(path_list, [most_bytes(path) for path in path_list])
+        # No more than is listed: the manifest limits the bytes of all documents together.
+        most = [min(most_bytes(path), self._sizes.get(path, 0)) for path in path_list]
+        self._fetch(path_list, most)
 
     def _fetch(self, paths: Sequence[str], most: Sequence[int]) -> None:
         contents = self.objects.get([self._base + path for path in paths], most)

@@ -21,7 +21,7 @@ from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.manifest import CacheFiles, Manifest
 from datacheck.cache.parsing import parse_document, parse_spec
 from datacheck.cache.problem import Problem, describe_fields
-from datacheck.cache.sharded_array import StoredArray
+from datacheck.cache.sharded_array import StoredArray, table_bytes
 from datacheck.cache.store import Store
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.model.sample import ArraySpec
@@ -31,7 +31,10 @@ Array = np.ndarray[Any, Any]
 
 # Printed bytes of a key: each damaged file of a shard repeats the same two keys.
 MOST_KEY_BYTES = 1_000
-_CACHED_TABLES = 8  # tables in memory: a cache may have a thousand damaged shards
+# In memory: start, length and bytes of the keys, and the bounds of two dimensions.
+_CACHED_TABLES = 3
+_CACHED_DIMS = 2
+_CACHED_ARRAYS = 64  # neighbouring files belong to one array
 
 
 class RowToSample:
@@ -50,7 +53,9 @@ class RowToSample:
     def __init__(
         self, table: Callable[[str], StoredArray], fields: Mapping[str, ArraySpec]
     ) -> None:
+        self._table = table
         self._read = lru_cache(_CACHED_TABLES)(lambda path: table(path).unchecked())
+        self._bounds = lru_cache(_CACHED_DIMS)(self._read_bounds)
         self._dims = {layout.field_path(name): spec.dim for name, spec in fields.items()}
         self._dims |= {
             layout.sample_path("key"): layout.KEY_DIM,
@@ -58,16 +63,32 @@ class RowToSample:
         }
 
     def of(self, path: str, first: int, stop: int) -> tuple[int, int]:
-        """Return the samples [low, high) with rows in [first, stop) of an array; (0, 0) if none."""
+        """Return the samples [low, high) with rows in [first, stop) of an array; (0, 0) if none.
+
+        The range is wider if the rows of the samples do not ascend.
+        """
         dim = self._dims.get(path)
         if dim is None:
             return first, stop
-        starts = self._read(layout.rows_path(dim, "start"))
-        lengths = self._read(layout.rows_path(dim, "length"))
-        overlapping = np.flatnonzero((lengths > 0) & (starts < stop) & (starts + lengths > first))
-        if not overlapping.size:
-            return 0, 0
-        return int(overlapping[0]), int(overlapping[-1]) + 1
+        starts, ends = self._bounds(dim)
+        low = int(np.searchsorted(ends, first, side="right"))
+        high = int(np.searchsorted(starts, stop, side="left"))
+        return (low, high) if high > low else (0, 0)
+
+    def _read_bounds(self, dim: str) -> tuple[Array, Array]:
+        """Return the least start at or after, and the largest end up to, each sample.
+
+        Both ascend, so that the samples of a range of rows are found without a pass over all.
+        """
+        starts = self._table(layout.rows_path(dim, "start")).unchecked()
+        ends = self._table(layout.rows_path(dim, "length")).unchecked()
+        empty = ends <= 0
+        ends += starts
+        starts[empty] = np.iinfo(np.int64).max
+        ends[empty] = np.iinfo(np.int64).min
+        np.minimum.accumulate(starts[::-1], out=starts[::-1])
+        np.maximum.accumulate(ends, out=ends)
+        return starts, ends
 
     def describe(self, low: int, high: int) -> str:
         """Return the numbers and keys of the samples [low, high), in words."""
@@ -116,7 +137,8 @@ def describe_samples(
 _READ_ERRORS = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)
 _CHUNK_WORD = "chunk"
 _DIGEST_WORD = "digest of chunk"
-MOST_RUNS = 1_000  # runs of one file that are reported one by one
+# Damaged parts of a cache that are named one by one, with keys: each takes up to 1.5 kB.
+MOST_RUNS = 1_000
 _FIELDS = "fields/"
 _DIGESTS = "digests/"
 _DOCUMENT_SUFFIX = "/" + layout.ZARR
@@ -153,17 +175,24 @@ def _digest(store: Store, name: str) -> str:
         return "an input/output error"
 
 
-def consecutive_runs(numbers: Array) -> list[tuple[int, int]]:
-    """Return the first and last number of each run of consecutive numbers.
+def consecutive_runs(numbers: Array, most: int) -> list[tuple[int, int, int]]:
+    """Return first, last and count of the numbers of each run of consecutive numbers.
 
-    The input ascends. Beyond `MOST_RUNS` runs the rest is returned as one.
+    The input ascends. Beyond `most` runs the rest is returned as one.
     """
     if not numbers.size:
         return []
-    gaps = np.flatnonzero(np.diff(numbers) > 1)
-    firsts = numbers[[0, *(gaps[:MOST_RUNS] + 1)]].tolist()
-    lasts = numbers[[*gaps[:MOST_RUNS], -1]].tolist()
-    return list(zip(firsts, lasts, strict=True))
+    gaps = np.flatnonzero(np.diff(numbers) > 1)[: max(0, most)]
+    begins = np.concatenate([[0], gaps + 1])
+    ends = np.append(begins[1:], len(numbers))
+    return list(
+        zip(
+            numbers[begins].tolist(),
+            numbers[ends - 1].tolist(),
+            (ends - begins).tolist(),
+            strict=True,
+        )
+    )
 
 
 class DamageLocator:
@@ -177,7 +206,8 @@ class DamageLocator:
     Notes:
         Reads the given files and the tables that name samples, and maps nothing. If those tables
         are damaged themselves, the result is wider (the whole shard, all samples), never too
-        narrow.
+        narrow. The first `MOST_RUNS` problems are located and name keys; each later file gives one
+        problem.
     """
 
     def __init__(self, store: Store, manifest: Manifest, damaged: Collection[str]) -> None:
@@ -185,9 +215,10 @@ class DamageLocator:
         self._manifest = manifest
         self._damaged = frozenset(damaged)
         self._place = CacheFiles(store, manifest.files, mapped=False, verify="manifest")
-        self._array = lru_cache(None)(self._open_array)
+        self._array = lru_cache(_CACHED_ARRAYS)(self._open_array)
         self._field_names = lru_cache(None)(self._fields_of)
         self._row_to_sample = RowToSample(self._table, self._fields)
+        self._left = MOST_RUNS  # problems that are still to be located
 
     def problems(self, file: str, what: str, *, inside: bool) -> list[Problem]:
         """Return the problems of a file of the manifest.
@@ -198,7 +229,7 @@ class DamageLocator:
             inside: whether the file has its expected size, so that the damage lies in some chunks.
         """
         path, g = layout.shard_of(file) or ("", 0)
-        if inside and path:
+        if inside and path and self._left > 0:
             with suppress(*_READ_ERRORS):
                 chunk_problems = list(self._chunks(file, path, g))
                 if chunk_problems:
@@ -319,8 +350,10 @@ class DamageLocator:
             description = f"all {high:,} samples" if high else "all samples"
         else:
             description = describe_range(low, high)
-            with suppress(*_READ_ERRORS):
-                description = self._row_to_sample.describe(low, high)
+            if self._left >= 0:
+                with suppress(*_READ_ERRORS):
+                    description = self._row_to_sample.describe(low, high)
+        self._left -= 1
         return Problem(file, what, self._field(file), shard, description, low, high)
 
     # --------------------------------------------------------------------------------------- chunks
@@ -329,7 +362,7 @@ class DamageLocator:
         """Yield each run of damaged chunks of a shard, or of digests that match no chunk."""
         if path.startswith(_DIGESTS):
             array = self._array(path.removeprefix(_DIGESTS))
-            raw = self._store.read(file, self._manifest.files[file][0])
+            raw = self._store.read(file, table_bytes("uint64", array.chunks))
             recorded = np.frombuffer(raw, dtype="<u8", count=array.chunks)
             for shard in range(array.grid.shards):
                 name = f"{array.path}/{array.grid.shard_file(shard)}"
@@ -356,8 +389,11 @@ class DamageLocator:
         expected, found = recorded, computed
         if kind == _DIGEST_WORD:
             expected, found = computed, recorded
-        for first, last in consecutive_runs(np.flatnonzero(computed != recorded)):
+        wrong = np.flatnonzero(computed != recorded)
+        for first, last, count in consecutive_runs(wrong, self._left):
             what = f"{kind}s {first} to {last}: other xxh3_64 than expected"
+            if count < last - first + 1:
+                what = f"{count:,} of {what}"
             if first == last:
                 what = (
                     f"{kind} {first}: expected xxh3_64 {int(expected[first]):016x}, found "
@@ -381,6 +417,8 @@ class DamageLocator:
         rows.
         """
         low, high = self._shard_samples(g) if array.path.startswith(_FIELDS) else (0, self._samples)
+        if self._left < 0:
+            return low, high
         with suppress(*_READ_ERRORS):
             first_sample, stop_sample = self._row_to_sample.of(
                 array.path, first, min(array.grid.shape[0], stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -103,7 +104,7 @@ def diff(
 
     Raises:
         UsageError: neither cache has such a field.
-        CorruptionError: the stored data is damaged.
+        CorruptionError: the stored data is damaged, or the keys of a cache do not ascend.
 
     Notes:
         Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0
@@ -115,14 +116,9 @@ def diff(
     field_changes = _fields(a, b, fields)
     shared = [name for name in sorted(a.fields) if name in b.fields and name not in field_changes]
     compared = [name for name in shared if fields is None or name in fields]
-    numbers = [
-        {key: i for i, key in enumerate(cache.keys(np.arange(len(cache))))} for cache in (a, b)
-    ]
-    common_keys = [key for key in numbers[0] if key in numbers[1]]
-    of_a, of_b = (
-        np.array([number[key] for key in common_keys], dtype=np.int64) for number in numbers
-    )
-    differs = np.ones(len(common_keys), dtype=bool)
+    matches = _match_samples(a, b)
+    of_a, of_b = matches.of_a, matches.of_b
+    differs = np.ones(len(of_a), dtype=bool)
     if same_digest_scheme(a, b):
         differs = a.digests(of_a) != b.digests(of_b)
     indices = np.flatnonzero(differs)
@@ -130,22 +126,101 @@ def diff(
     read_count = (
         len(indices) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
     )
-    differences = list(
-        _changed(a, b, compared, of_a[indices[:read_count]], of_b[indices[:read_count]])
-    )
-    changed = {
-        common_keys[index]: difference
-        for index, difference in zip(indices.tolist(), differences, strict=False)
-        if difference
-    }
+    read_a, read_b = of_a[indices[:read_count]], of_b[indices[:read_count]]
+    compared_count = 0
+    places: list[int] = []
+    changes: list[dict[str, ValueChange]] = []
+    for place, change in enumerate(_changed(a, b, compared, read_a, read_b)):
+        compared_count += 1
+        if change:
+            places.append(place)
+            changes.append(change)
     return Diff(
         field_changes,
-        [key for key in numbers[1] if key not in numbers[0]],
-        [key for key in numbers[0] if key not in numbers[1]],
-        changed,
-        _verdicts(a, b, common_keys),
-        len(indices) - len(differences),
+        matches.added,
+        matches.removed,
+        dict(zip(a.keys(read_a[places]), changes, strict=True)),
+        matches.verdicts,
+        len(indices) - compared_count,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Matches:
+    """The samples of two caches, matched by key.
+
+    Shapes:
+        of_a, of_b: int64 (samples of both), their numbers in each cache
+
+    Args:
+        of_a, of_b: the samples that both caches have, in the order of their keys.
+        added, removed: see `Diff`.
+        verdicts: see `Diff`.
+    """
+
+    of_a: Array
+    of_b: Array
+    added: list[str]
+    removed: list[str]
+    verdicts: dict[str, tuple[Codes, Codes]]
+
+
+class _Keys:
+    """The keys of a cache in ascending order, a block at a time.
+
+    Attributes:
+        number: of the sample whose key is the first of the block.
+        block: the next keys; empty at the end.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self._blocks = cache.key_blocks()
+        self.number = 0
+        self.block = next(self._blocks, [])
+
+    def take(self, last: str) -> list[str]:
+        """Return the keys of the block up to `last`, and go on behind them."""
+        count = bisect_right(self.block, last)
+        taken = self.block[:count]
+        self.number += count
+        self.block = self.block[count:] or next(self._blocks, [])
+        return taken
+
+
+def _match_samples(a: Cache, b: Cache) -> _Matches:
+    """Match samples by key, in blocks: all keys at once take 200 bytes for each sample.
+
+    Raises:
+        CorruptionError: the keys of a cache do not ascend.
+    """
+    first = a.findings()
+    second = b.findings()
+    left = _Keys(a)
+    right = _Keys(b)
+    of_a = [np.zeros(0, np.int64)]
+    of_b = [np.zeros(0, np.int64)]
+    added: list[str] = []
+    removed: list[str] = []
+    verdicts: dict[str, tuple[Codes, Codes]] = {}
+    while left.block or right.block:
+        last = min(keys.block[-1] for keys in (left, right) if keys.block)
+        number_a = left.number
+        number_b = right.number
+        keys = left.take(last)
+        unmatched = {key: number for number, key in enumerate(right.take(last), number_b)}
+        numbers = np.array([unmatched.pop(key, -1) for key in keys], np.int64)
+        matched = np.flatnonzero(numbers >= 0)
+        of_a.append(number_a + matched)
+        of_b.append(numbers[matched])
+        added += unmatched
+        removed += [keys[place] for place in np.flatnonzero(numbers < 0).tolist()]
+        if first or second:
+            for place in matched.tolist():
+                key = keys[place]
+                pair = (tuple(first.get(key, ())), tuple(second.get(key, ())))
+                if pair[0] != pair[1]:
+                    verdicts[key] = pair
+    return _Matches(np.concatenate(of_a), np.concatenate(of_b), added, removed, verdicts)
 
 
 def same_digest_scheme(a: Cache, b: Cache) -> bool:
@@ -182,13 +257,6 @@ def _describe_storage(spec: ArraySpec | None) -> str:
         return ""
     shape = ", ".join(map(str, [*([spec.dim] if spec.dim is not None else []), *spec.item]))
     return f"{spec.dtype} [{shape}]" if spec.kind == "array" else spec.kind
-
-
-def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Codes]]:
-    first = a.findings()
-    second = b.findings()
-    pairs = {key: (tuple(first.get(key, ())), tuple(second.get(key, ()))) for key in keys}
-    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _changed(

@@ -30,6 +30,11 @@ from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
+
+# All documents of groups and arrays together: they are all fetched and parsed when a cache is
+# opened, and names may share one file. datacheck writes 64 MiB of attributes of fields at most, and
+# 600 bytes for each array.
+DOCUMENTS_BYTES = 256 << 20
 OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # files that the manifest does not list
 _HEX = re.compile("[0-9a-f]{32}")
 _OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
@@ -57,20 +62,20 @@ class Manifest:
 def content_root(
     fields: Iterable[tuple[str, str, tuple[int, ...]]],
     key_lengths: Array,
-    keys: Array,
+    keys: Iterable[Array],
     digests: Array,
 ) -> str:
     """Return the digest of a cache's content, independent of chunks, codec and format version.
 
     Shapes:
         key_lengths: int64 (samples) [bytes]
-        keys: uint8 (bytes), the keys one after another
+        keys: uint8 (bytes) each, the keys one after another, in parts
         digests: uint64 (samples)
 
     Args:
         fields: name, dtype and item shape of each field, in any order.
         key_lengths: the length of each key.
-        keys: the bytes of all keys.
+        keys: the bytes of all keys; taken one part at a time.
         digests: samples/digest.
 
     Returns:
@@ -79,8 +84,10 @@ def content_root(
     hasher = xxhash.xxh3_128(
         canonical_json([[n, d, list(item)] for n, d, item in sorted(fields)]) + b"\0"
     )
-    for array, dtype in ((key_lengths, "<i8"), (keys, "u1"), (digests, "<u8")):
-        hasher.update(np.ascontiguousarray(array, dtype=dtype).data)
+    hasher.update(np.ascontiguousarray(key_lengths, dtype="<i8").data)
+    for part in keys:
+        hasher.update(np.ascontiguousarray(part, dtype="u1").data)
+    hasher.update(np.ascontiguousarray(digests, dtype="<u8").data)
     return hasher.hexdigest()
 
 
@@ -172,7 +179,21 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         what = f"it names a file outside the cache, {outside[:200]!r}"
         msg = f"{origin}: {what}. Delete the folder, it is none of datacheck's."
         raise CorruptionError(msg)
+    document_bytes = sum(files[path][0] for path in opening_documents(files))
+    if document_bytes > DOCUMENTS_BYTES:
+        msg = (
+            f"{origin}: the {layout.ZARR} documents of the cache have {document_bytes:,} bytes; at "
+            f"most {DOCUMENTS_BYTES:,} are read. Delete the folder, it is none of datacheck's."
+        )
+        raise CorruptionError(msg)
     return Manifest(files, root, match[1].decode(), version)
+
+
+def opening_documents(files: Iterable[str]) -> Iterator[str]:
+    """Yield the documents of groups and arrays, which are all read when a cache is opened."""
+    for path in files:
+        if path.endswith(layout.ZARR) and not path.startswith("digests/"):
+            yield path
 
 
 def _entry(path: str, entry: Any) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,13 @@ import orjson
 
 from datacheck.cache import layout, parsing
 from datacheck.cache.damage import DamageLocator, changed_files, describe_samples
-from datacheck.cache.manifest import CacheFiles, Verify, read_manifest, reader_lock
+from datacheck.cache.manifest import (
+    CacheFiles,
+    Verify,
+    opening_documents,
+    read_manifest,
+    reader_lock,
+)
 from datacheck.cache.row_readers import all_below, runs, sample_numbers, split_views
 from datacheck.cache.sharded_array import StoredArray
 from datacheck.cache.shards import ShardCache
@@ -89,6 +96,7 @@ class RowTables:
 
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
+KEYS_AT_ONCE = 65_536
 _MANY_VALUES = 10_000  # JSON values allowed per sample of a large batch
 
 
@@ -138,11 +146,7 @@ class Cache:
         self._place.check_sizes()
         if shards is not None:
             store.keep(shards, self.manifest.files)
-        store.prefetch(
-            p
-            for p in self.manifest.files
-            if p.endswith(layout.ZARR) and not p.startswith("digests/")
-        )
+        store.prefetch(opening_documents(self.manifest.files))
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._attribute_bytes = 0
@@ -401,6 +405,21 @@ class Cache:
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
         return self._table_texts("key", layout.KEY_DIM, indices)
+
+    def key_blocks(self) -> Iterator[list[str]]:
+        """Yield the keys of all samples in order, `KEYS_AT_ONCE` at a time.
+
+        Raises:
+            CorruptionError: the keys do not ascend. A table of holes claims any number of equal
+                keys, and each would become an object.
+        """
+        last = None
+        for start in range(0, len(self), KEYS_AT_ONCE):
+            keys = self.keys(np.arange(start, min(start + KEYS_AT_ONCE, len(self))))
+            if (last is not None and last >= keys[0]) or any(map(operator.ge, keys, keys[1:])):
+                self._place.fail(f"{layout.sample_path('key')}: the keys do not ascend")
+            yield keys
+            last = keys[-1]
 
     def key_rows(self, indices: Indices) -> tuple[Array, Array]:
         """Return the UTF-8 keys of samples, concatenated, and the bytes of each."""

@@ -11,11 +11,17 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.cache import layout
-from datacheck.cache.damage import MOST_KEY_BYTES, DamageLocator, changed_files, consecutive_runs
+from datacheck.cache.damage import (
+    MOST_KEY_BYTES,
+    MOST_RUNS,
+    DamageLocator,
+    changed_files,
+    consecutive_runs,
+)
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.parsing import parse_document
 from datacheck.cache.problem import Problem, describe_fields
-from datacheck.cache.reader import Cache, blocks, column, sample_bytes
+from datacheck.cache.reader import KEYS_AT_ONCE, Cache, blocks, column, sample_bytes
 from datacheck.cache.row_readers import split_bytes
 from datacheck.cache.store import Store, open_store
 from datacheck.errors import CorruptionError, UsageError
@@ -25,6 +31,7 @@ Array = np.ndarray[Any, Any]
 Depth = Literal["quick", "full", "values"]
 
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
+_NO_UTF8 = "a key is no UTF-8"
 _KEY_DIGITS = 16
 _MOST_REPORTED = 1_000  # samples with a wrong digest that are reported one by one
 _AT_ONCE = 1 << 20  # samples
@@ -174,41 +181,76 @@ def _check_tables(cache: Cache) -> Iterator[Problem]:
         yield _of_sample(
             cache, layout.sample_path("valid"), number, "a sample is valid and was not made"
         )
-    sparse = [problem for dim in cache.dims for problem in _check_packing(cache, dim)]
+    sparse: list[Problem] = []
+    for dim in cache.dims:
+        sparse += _check_packing(cache, dim, MOST_RUNS - len(sparse))
     if sparse:  # rows that overlap could expand to any amount of text
         yield from sparse
         return
-    numbers = np.arange(len(cache))
-    joined, lengths = cache.key_rows(numbers)
-    keys = split_bytes(joined, lengths)
-    try:
-        b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of single calls
-    except UnicodeDecodeError:
-        yield _of_all(cache, layout.sample_path("key"), "a key is no UTF-8")
+    wrong_keys = _check_keys(cache)
+    if wrong_keys:
+        yield _of_all(cache, layout.sample_path("key"), wrong_keys)
+    if wrong_keys == _NO_UTF8:
         return
-    if any(map(operator.ge, keys, keys[1:])):
-        yield _of_all(cache, layout.sample_path("key"), "the keys do not ascend")
-    if set(cache.findings()) != set(cache.keys(np.flatnonzero(~valid))):
+    if not _findings_fit(cache, np.flatnonzero(~valid)):
         yield _of_all(
             cache, layout.FINDINGS, "its keys are not those of the samples that are not valid"
         )
     fields = [(name, spec.dtype, spec.item) for name, spec in cache.fields.items()]
-    root = content_root(fields, lengths, joined, cache.digests(numbers))
+    lengths = cache.lengths(layout.KEY_DIM)
+    joined = (joined for joined, _ in _key_blocks(cache))
+    root = content_root(fields, lengths, joined, cache.digests(np.arange(len(cache))))
     if root != cache.manifest.content_root:
         yield _of_all(
             cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}"
         )
 
 
-def _check_packing(cache: Cache, dim: str) -> Iterator[Problem]:
-    """Yield each run of shards in which the rows of a dimension are not packed without gaps."""
+def _key_blocks(cache: Cache) -> Iterator[tuple[Array, Array]]:
+    """Yield the bytes and lengths of the keys in blocks: as objects, all keys take 100 bytes each."""
+    for start in range(0, len(cache), KEYS_AT_ONCE):
+        yield cache.key_rows(np.arange(start, min(start + KEYS_AT_ONCE, len(cache))))
+
+
+def _check_keys(cache: Cache) -> str:
+    """Return what is wrong with the keys; "" if they are texts that ascend."""
+    ascending = True
+    last: list[bytes] = []
+    for joined, lengths in _key_blocks(cache):
+        keys = last + split_bytes(joined, lengths)
+        try:
+            b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of single calls
+        except UnicodeDecodeError:
+            return _NO_UTF8
+        ascending = ascending and not any(map(operator.ge, keys, keys[1:]))
+        last = keys[-1:]
+    return "" if ascending else "the keys do not ascend"
+
+
+def _findings_fit(cache: Cache, invalid: Array) -> bool:
+    """Return whether the keys of the findings are those of the samples that are not valid."""
+    findings = cache.findings().keys()
+    unseen = set(findings)
+    for start in range(0, len(invalid), KEYS_AT_ONCE):
+        keys = cache.keys(invalid[start : start + KEYS_AT_ONCE])
+        if not findings >= set(keys):
+            return False
+        unseen.difference_update(keys)
+    return not unseen
+
+
+def _check_packing(cache: Cache, dim: str, most: int) -> Iterator[Problem]:
+    """Yield each run of shards in which the rows of a dimension are not packed without gaps.
+
+    Beyond `most` runs the rest is one.
+    """
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
     path = layout.rows_path(dim, "start")
     field = describe_fields(sorted(n for n, s in cache.fields.items() if s.dim == dim))
     unpacked = _unpacked_shards(start, length, k, r)
-    for a, b in consecutive_runs(unpacked):
+    for a, b, _ in consecutive_runs(unpacked, most):
         first = a * k
         stop = min(len(cache), (b + 1) * k)
         shard = a if a == b else None

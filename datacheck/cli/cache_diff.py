@@ -14,6 +14,11 @@ from datacheck.cli.output import counted_lines, say
 if TYPE_CHECKING:
     from datacheck.cache.diff import Diff, ValueChange
 
+RECORDED_DIGESTS = (
+    "(by the digests of samples that the caches record; datacheck cache verify --values compares "
+    "them with the values)"
+)
+
 
 @click.command()
 @click.argument("first", type=PathOrUrl())
@@ -49,7 +54,7 @@ def diff(
     )
     if difference:
         ctx.exit(1)
-    say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
+    say("no difference" + (f" in {', '.join(fields)}" if fields else ""), RECORDED_DIGESTS)
 
 
 def _diff_lines(difference: Diff) -> Iterator[str]:

@@ -147,4 +147,6 @@ def _say_problems(
     else:
         part = f", part {subset[0]} of {subset[1]}" if subset else ""
         say(f"{cache}: intact ({CHECKED[depth]}{part})")
+        if expect is not None and depth != "values":
+            say("    --expect was compared with recorded digests; --values checks the samples, too")
     return bool(problems)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.cache_diff import storage_line, verdict_line
+from datacheck.cli.cache_diff import RECORDED_DIGESTS, storage_line, verdict_line
 from datacheck.cli.manifest import load_schema_of, manifest_options
 from datacheck.cli.options import PathOrUrl
 from datacheck.cli.output import counted_lines, echo, say, say_notes
@@ -81,6 +81,8 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield f"second  {comparison.second['path']}: {_side_text(comparison.second)}"
     if not comparison:
         yield "no difference"
+        if comparison.first["kind"] == "cache":
+            yield RECORDED_DIGESTS
         return
     yield from counted_lines("stored otherwise", comparison.stored.items(), storage_line)
     if comparison.samples is None:

@@ -6,7 +6,8 @@ exception into one message on standard error and one exit code:
     0         success; nothing to report
     1         findings at or above the threshold, or differences: the help of a command says which
     2         the request or the schema is wrong: change the command, the path or the option
-    3         a disk, a file system or a server refused, or an optional dependency is missing
+    3         a disk, a file system or a server refused, memory is short, or an optional dependency
+              is missing
     4         internal error, or a rule crashed
     5         out of space
     6         the build is not deterministic
@@ -36,7 +37,7 @@ import click
 from datacheck import __version__
 from datacheck.cli.commands import COMMANDS, LazyGroup
 from datacheck.cli.output import drop_output, say
-from datacheck.errors import DatacheckError, ManyLines, UsageError
+from datacheck.errors import DatacheckError, ManyLines, StorageError, UsageError
 from datacheck.runtime.fsops import as_storage_error
 
 OWN_VARIABLES = {
@@ -207,6 +208,8 @@ def _report_error(error: BaseException) -> int:
     """Print the message of an exception on standard error and return its exit code."""
     if isinstance(error, OSError):
         error = _as_datacheck_error(error)
+    if isinstance(error, MemoryError):
+        error = _out_of_memory(error)
     with contextlib.suppress(OSError):  # standard error is closed or full
         say(*_message_lines(error), err=True)
     return _exit_code(error)
@@ -219,6 +222,14 @@ def _as_datacheck_error(error: OSError) -> DatacheckError:
     if isinstance(error, FileNotFoundError):  # only os.getcwd raises it without a name
         return as_storage_error(error, "the working folder")
     return as_storage_error(error, "standard output")
+
+
+def _out_of_memory(error: MemoryError) -> DatacheckError:
+    reason = str(error).partition("\n")[0]
+    return StorageError(
+        f"out of memory{f': {reason}' if reason else ''}. End other programs, raise the limit of "
+        f"memory, or use a machine with more."
+    )
 
 
 def _exit_code(error: BaseException) -> int:

@@ -5,13 +5,15 @@ A loader serves a valid sample in the place of each; which one follows from seed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from datacheck.build.provenance import NOT_MADE
 from datacheck.cache import Cache
+from datacheck.cache.reader import KEYS_AT_ONCE
 from datacheck.cache.windows import WindowIndex, Windows
 from datacheck.errors import UsageError
 from datacheck.report.rendering import items_within, shortened
@@ -49,11 +51,11 @@ def unserved_samples(cache: Cache, not_made: Any) -> dict[str, Any]:
         For an episode cut into windows, the substitute of its first window.
     """
     numbers = np.flatnonzero(~cache.usable)
-    keys = cache.keys(numbers)
     findings = cache.findings()
-    places = _places_by_code(keys, findings)
-    shown = {code: found[:_SAMPLES_PER_CODE] for code, found in list(places.items())[:_MAX_CODES]}
+    counts, places = _places_by_code(cache, numbers, findings)
+    shown = {code: places[code] for code in list(counts)[:_MAX_CODES]}
     listed = sorted({place for found in shown.values() for place in found})
+    keys = dict(zip(listed, cache.keys(numbers[listed]), strict=True))
     substitutes, why_none = _substitutes(cache, numbers[listed])
     reasons = not_made if isinstance(not_made, Mapping) else {}
     made = cache.made
@@ -70,12 +72,12 @@ def unserved_samples(cache: Cache, not_made: Any) -> dict[str, Any]:
             substitute,
         ]
     groups = (
-        _code(code) | {"samples": len(places[code]), "rows": [rows[place] for place in found]}
+        _code(code) | {"samples": counts[code], "rows": [rows[place] for place in found]}
         for code, found in shown.items()
     )
     return {
         "codes": items_within(groups, _BUDGET),
-        "all_codes": len(places),
+        "all_codes": len(counts),
         "why": why_none,
         "seed": _SEED,
         "epoch": _EPOCH,
@@ -95,14 +97,23 @@ def shown_substitutes(unserved: Mapping[str, Any]) -> list[int]:
 
 
 def _places_by_code(
-    keys: Sequence[str], findings: Mapping[str, Collection[str]]
-) -> dict[str, list[int]]:
-    """Return the places in `keys` by code, the most frequent code first; "" for keys without."""
+    cache: Cache, numbers: Array, findings: Mapping[str, Collection[str]]
+) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Return the samples of each code, the most frequent code first, and the first few places.
+
+    A place is a position in `numbers`; "" stands for samples without a code.
+    """
+    counts: Counter[str] = Counter()
     places: dict[str, list[int]] = {}
-    for place, key in enumerate(keys):
-        for code in findings.get(key) or [""]:
-            places.setdefault(code, []).append(place)
-    return dict(sorted(places.items(), key=lambda item: (-len(item[1]), item[0])))
+    for start in range(0, len(numbers), KEYS_AT_ONCE):
+        keys = cache.keys(numbers[start : start + KEYS_AT_ONCE])
+        for place, key in enumerate(keys, start):
+            for code in findings.get(key) or [""]:
+                counts[code] += 1
+                found = places.setdefault(code, [])
+                if len(found) < _SAMPLES_PER_CODE:
+                    found.append(place)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))), places
 
 
 def _code(code: str) -> dict[str, Any]:

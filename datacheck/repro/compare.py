@@ -491,11 +491,13 @@ def _compare_caches(first: Place, second: Place) -> Comparison:
 
 def _digests(cache: Cache) -> dict[str, int | str]:
     """Return the digest of each sample; a sample that was not made gets its own, unique key."""
-    numbers = np.arange(len(cache))
-    rows = zip(
-        cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True
-    )
-    return {key: digest if made else key for key, digest, made in rows}
+    made = cache.made
+    contents: dict[str, int | str] = {}
+    for keys in cache.key_blocks():
+        numbers = np.arange(len(contents), len(contents) + len(keys))
+        rows = zip(keys, cache.digests(numbers).tolist(), made[numbers].tolist(), strict=True)
+        contents |= {key: digest if is_made else key for key, digest, is_made in rows}
+    return contents
 
 
 # --------------------------------------------------------------------------- sets of named contents

@@ -101,7 +101,7 @@ def test_the_manifest_and_every_chunk_digest_hold(tmp_path, small_shards):
     lengths = group["rows/samples.key/length"][:]
     content = [(n, group["fields"][n].dtype.name, group["fields"][n].shape[1:]) for n in MIXED]
     assert manifest.content_root == content_root(
-        content, lengths, group["samples/key"][:], group["samples/digest"][:]
+        content, lengths, [group["samples/key"][:]], group["samples/digest"][:]
     )
 
 

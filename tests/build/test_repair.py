@@ -224,6 +224,16 @@ def test_a_table_of_many_chunks_costs_the_samples_of_its_damaged_chunk(tmp_path,
         assert (set(made), tree(target)) == ({i // k for i in wanted}, golden)
 
 
+def test_damage_beyond_the_problems_that_are_named_is_repaired(damaged, made, monkeypatch):
+    monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 1)
+    job, target, golden = damaged
+    for file in ("labels/c.0", "joints/c.2.0.0", "score/c.3", "cloud/c.3.0", "bits/c.4"):
+        flip(target / "fields" / file)
+    assert mend(job, target).rebuilt == 4
+    assert set(made) == {0, 2, 3, 4}
+    assert tree(target) == golden
+
+
 def test_an_intact_cache_is_not_touched(damaged, made):
     job, target, _ = damaged
     before = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in target.rglob("*")}

@@ -87,7 +87,7 @@ def make_cache(
     whole = content_root(
         shapes,
         lengths,
-        np.frombuffer(b"".join(raw), dtype=np.uint8),
+        [np.frombuffer(text, dtype=np.uint8) for text in raw],
         np.array(digests, dtype=np.uint64),
     )
     write_manifest(folder, measure_files(folder), whole)

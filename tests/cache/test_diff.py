@@ -266,3 +266,50 @@ def test_values_that_are_equal_are_held_together_at_once(tmp_path, monkeypatch):
     a, b = (stored(tmp_path / name, data, 2) for name, data in (("a", one), ("b", other)))
     assert list(diff(a, b).changed) == ["k4"]
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_samples_are_matched_in_blocks_of_keys(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr("datacheck.cache.reader.KEYS_AT_ONCE", at_once)
+    specs = {"a": ArraySpec("float32", ())}
+    keys = [["a", "b", "d", "e", "g", "h", "i"], ["b", "c", "d", "f", "g", "i", "j", "k"]]
+    caches = [
+        open_cache(
+            make_cache(
+                tmp_path / str(which),
+                specs,
+                [{"a": which if key in "dg" else 0} for key in names],
+                keys=names,
+                valid=[key != "bi"[which] for key in names],
+            )
+        )
+        for which, names in enumerate(keys)
+    ]
+    asked = [record_asked(monkeypatch, cache) for cache in caches]
+    found = diff(*caches)
+    assert (found.added, found.removed) == (["c", "f", "j", "k"], ["a", "e", "h"])
+    assert list(found.changed) == ["d", "g"]
+    assert found.verdicts == {"b": (("DC301",), ()), "i": ((), ("DC301",))}
+    # the two keys that changed are asked for together
+    assert max(max(sizes, default=0) for sizes in asked) <= max(at_once, 2)
+
+
+def record_asked(monkeypatch, cache):
+    sizes = []
+    keys = cache.keys
+    monkeypatch.setattr(cache, "keys", lambda numbers: sizes.append(len(numbers)) or keys(numbers))
+    return sizes
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+@pytest.mark.parametrize("names", ["aab", "abb", "bac", "acb"])
+def test_keys_that_do_not_ascend_are_damage(tmp_path, monkeypatch, names, at_once):
+    monkeypatch.setattr("datacheck.cache.reader.KEYS_AT_ONCE", at_once)
+    specs = {"a": ArraySpec("float32", ())}
+    good, bad = (
+        open_cache(make_cache(tmp_path / keys, specs, [{"a": 0}] * 3, keys=list(keys)))
+        for keys in ("abc", names)
+    )
+    for pair in ((good, bad), (bad, good)):
+        with pytest.raises(CorruptionError, match="the keys do not ascend"):
+            diff(*pair)

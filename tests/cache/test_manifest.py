@@ -10,6 +10,7 @@ import xxhash
 import zarr
 
 from datacheck.cache import layout, open_cache
+from datacheck.cache.bucket import Bucket
 from datacheck.cache.manifest import content_root, measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
@@ -103,7 +104,7 @@ def test_the_content_root_sees_keys_that_only_change_their_borders():
     def root(lengths, digests=(1, 2)):
         keys = np.frombuffer(b"abc", dtype=np.uint8)
         return content_root(
-            [("x", "float32", (3,))], np.array(lengths), keys, np.array(digests, dtype=np.uint64)
+            [("x", "float32", (3,))], np.array(lengths), [keys], np.array(digests, dtype=np.uint64)
         )
 
     assert root([1, 2]) == root([1, 2])
@@ -128,3 +129,39 @@ def test_what_a_later_version_of_the_format_may_add_is_passed_over(tmp_path):
     cache = open_cache(folder)
     assert cache.gather("x", [2, 0]).tolist() == [[2, 2, 2], [0, 0, 0]]
     assert cache.fields["x"].attrs == {"unit": "m", "later": {"a": [1, None]}}
+
+
+def test_the_documents_of_a_cache_have_a_limit_together(tmp_path, monkeypatch):
+    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (3,))}, [{"x": np.zeros(3)}])
+    documents = [
+        p for p in folder.rglob("zarr.json") if p.relative_to(folder).parts[0] != "digests"
+    ]
+    total = sum(path.stat().st_size for path in documents)
+    monkeypatch.setattr("datacheck.cache.manifest.DOCUMENTS_BYTES", total)
+    open_cache(folder)
+    assert verify(folder) == []
+    monkeypatch.setattr("datacheck.cache.manifest.DOCUMENTS_BYTES", total - 1)
+    with pytest.raises(CorruptionError, match=f"have {total:,} bytes; at most {total - 1:,} are"):
+        open_cache(folder)
+    assert [problem.file for problem in verify(folder)] == ["manifest.json"]
+
+
+def test_no_more_of_a_document_is_fetched_than_the_bucket_lists():
+    class Listed:
+        def sizes(self, prefix):
+            return {"c/zarr.json": 70, "c/sources.json": 600 << 20, "c/a/zarr.json": 5 << 20}
+
+        def get(self, keys, most):
+            asked.append(dict(zip(keys, most, strict=True)))
+            return [None for _ in keys]
+
+    asked = []
+    bucket = Bucket("s3://bucket/c")
+    bucket.objects = Listed()
+    bucket.prefetch(["zarr.json", "a/zarr.json", "sources.json", "b/zarr.json"])
+    assert asked[-1] == {
+        "c/zarr.json": 70,
+        "c/a/zarr.json": 4 << 20,
+        "c/sources.json": 512 << 20,
+        "c/b/zarr.json": 0,
+    }

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from datacheck.cache import layout, open_cache, sharded_array
-from datacheck.cache.damage import DamageLocator
+from datacheck.cache.damage import DamageLocator, RowToSample
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.reader import Cache
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.cache.verify import _check_packing, _check_values, verify
 from datacheck.errors import StorageError, UsageError
@@ -598,11 +599,10 @@ def test_shards_whose_rows_lie_elsewhere_are_told_as_runs(
     for shard in wrong:
         start[min(2 * shard + 1, 10)] += 1
     with mock.patch.object(type(cache), "row_table", return_value=(start, length)):
-        found = list(_check_packing(cache, "P"))
+        found = list(_check_packing(cache, "P", 1000))
         assert [(one.shard, one.first, one.stop) for one in found] == told
         assert {(one.file, one.field) for one in found} == {("rows/P/start", "points")}
-        monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 1)
-        assert [(one.first, one.stop) for one in _check_packing(cache, "P")] == (
+        assert [(one.first, one.stop) for one in _check_packing(cache, "P", 1)] == (
             [one[1:] for one in told]
             if len(told) == 1
             else [told[0][1:], (told[1][1], told[-1][2])]
@@ -683,3 +683,122 @@ def test_a_long_key_is_told_in_short_by_every_file_of_its_shard(tmp_path):
     damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
     (problem,) = damage.problems("fields/a/c.1", "missing", inside=False)
     assert problem.samples == f"samples 2 to 3, c to {'d' * 1000}..."
+
+
+def test_a_file_of_digests_larger_than_its_table_is_not_read_whole(tmp_path):
+    folder = make_cache(tmp_path, {"a": ArraySpec("uint8", ())}, [{"a": 1}] * 4)
+    digests = "digests/fields/a/c.0"
+    # One digest and its index have 8 and 16 bytes; a table is padded by less than two chunks of
+    # 64 KiB.
+    for size, what in [
+        (8 + 16 + 2 * 65536, "digest of chunk 0: "),
+        (8 + 16 + 2 * 65536 + 1, "expected xxh3_128 "),
+    ]:
+        (folder / digests).write_bytes(bytes(size))
+        manifest = read_manifest(open_store(folder))
+        (folder / "manifest.json").unlink()
+        files = measure_files(folder) | {digests: (size, "0" * 32)}
+        write_manifest(folder, files, manifest.content_root)
+        (problem,) = verify(folder)
+        assert (problem.file, problem.stop) == (digests, 4)
+        assert problem.what.startswith(what)
+
+
+def flip(path, at):
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(bytes(raw))
+
+
+def test_a_limited_number_of_problems_of_a_cache_names_keys_and_chunks(tmp_path, monkeypatch):
+    folder = make_cache(
+        tmp_path,
+        {name: ArraySpec("uint8", (1 << 16,)) for name in "abc"},
+        [dict.fromkeys("abc", np.zeros(1 << 16))] * 10,
+        k=10,
+        keys=list("0123456789"),
+    )
+    for name in "abc":
+        for i in (1, 3, 4, 6):
+            flip(folder / f"fields/{name}/c.0.0", i << 16)
+    monkeypatch.setattr("datacheck.cache.damage.MOST_RUNS", 4)
+    found = verify(folder)
+    assert [(one.field, one.first, one.stop, one.samples) for one in found] == [
+        ("a", 1, 2, "sample 1, 1"),
+        ("a", 3, 5, "samples 3 to 4, 3 to 4"),
+        ("a", 6, 7, "sample 6, 6"),
+        ("b", 1, 2, "sample 1, 1"),
+        ("b", 3, 7, "samples 3 to 6, 3 to 6"),
+        ("c", 0, 10, "all 10 samples"),
+    ]
+    assert found[1].what == "chunks 3 to 4: other xxh3_64 than expected"
+    assert found[4].what == "3 of chunks 3 to 6: other xxh3_64 than expected"
+    assert found[5].what.startswith("expected xxh3_128 ")
+    damage = DamageLocator(open_store(folder), read_manifest(open_store(folder)), ())
+    found = [one for name in "abc" for one in damage.chunks(f"fields/{name}/c.0.0")]
+    assert [(one.first, one.stop) for one in found[3:]] == [(1, 2), (3, 7), (0, 10)]
+    assert found[-1].what == "4 of chunks 1 to 6: other xxh3_64 than expected"
+
+
+def test_a_row_table_is_read_once_for_all_runs_of_damaged_chunks(tmp_path, monkeypatch):
+    # A chunk of 64 KiB holds 8,192 float64, so that sample n has chunk n, and sample 4 none.
+    rows = [0 if n == 4 else 1 << 13 for n in range(10)]
+    folder = make_cache(
+        tmp_path,
+        {"a": ArraySpec("float64", (), "A")},
+        [{"a": np.zeros(count)} for count in rows],
+        k=10,
+    )
+    for chunk in (0, 2, 4, 6, 8):
+        flip(folder / "fields/a/c.0", chunk << 16)
+    reads = []
+    unchecked = sharded_array.StoredArray.unchecked
+    monkeypatch.setattr(
+        sharded_array.StoredArray, "unchecked", lambda a: reads.append(a.path) or unchecked(a)
+    )
+    found = [(one.first, one.stop) for one in verify(folder)]
+    assert found == [(0, 1), (2, 3), (5, 6), (7, 8), (9, 10)]
+    assert reads.count("rows/A/start") == reads.count("rows/A/length") == 1
+
+
+def test_rows_that_do_not_ascend_give_a_wider_range_of_samples():
+    tables = {"start": np.array([20, 0, 5, 10, 30]), "length": np.array([5, 5, 0, 10, 5])}
+
+    class Table:
+        def __init__(self, path):
+            self.path = path
+
+        def unchecked(self):
+            return tables[self.path.rpartition("/")[2]].copy()
+
+    rows = RowToSample(Table, {"a": ArraySpec("uint8", (), "A")})
+    assert rows.of("fields/a", 0, 5) == (0, 2)  # of sample 1
+    assert rows.of("fields/a", 10, 12) == (0, 4)  # of sample 3
+    assert rows.of("fields/a", 20, 22) == (0, 4)  # of sample 0
+    assert rows.of("fields/a", 25, 30) == (0, 0)
+    assert rows.of("fields/a", 34, 40) == (4, 5)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [("abcd", []), ("abca", ["samples/key"]), ("abbd", ["samples/key"]), ("bacd", ["samples/key"])],
+)
+def test_keys_are_checked_in_blocks(tmp_path, monkeypatch, keys, found, at_once):
+    for module in ("reader", "verify"):
+        monkeypatch.setattr(f"datacheck.cache.{module}.KEYS_AT_ONCE", at_once)
+    asked = []
+    for name in ("keys", "key_rows"):
+        method = getattr(Cache, name)
+        monkeypatch.setattr(
+            Cache, name, lambda c, n, method=method: asked.append(len(n)) or method(c, n)
+        )
+    folder = make_cache(
+        tmp_path, {"a": ArraySpec("float32", ())}, [{"a": 0}] * 4, keys=list(keys), valid=[0] * 4
+    )
+    assert [problem.file for problem in verify(folder)] == found
+    assert max(asked) == min(at_once, 4)
+    (folder / "findings.json").write_text('{"a":["DC301"],"b":["DC301"],"c":["DC301"]}')
+    remade(folder, read_manifest(open_store(folder)).content_root)
+    expected = [*found, "findings.json"] if "d" in keys else found
+    assert [problem.file for problem in verify(folder)] == sorted(expected)

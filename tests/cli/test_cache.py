@@ -203,15 +203,20 @@ def test_verify_expects_what_info_prints(cache, capsys):
         if line.count(" ") in {1, 2}
     )
     for what in ("digest", "content root"):
-        assert run(["cache", "verify", "--quick", "--expect", said[what], str(cache)]) == 0
-    capsys.readouterr()
+        for depth, noted in (("--quick", True), ("--full", True), ("--values", False)):
+            assert run(["cache", "verify", depth, "--expect", said[what], str(cache)]) == 0
+            note = "compared with recorded digests; --values checks"
+            assert (note in capsys.readouterr().out) == noted
     assert run(["cache", "verify", "--quick", "--expect", "0" * 32, str(cache)]) == 7
     assert f"digest {said['digest']}" in capsys.readouterr().out
 
 
 def test_diff_ends_with_1_and_names_what_differs(cache, tmp_path, capsys):
-    assert run(["cache", "diff", str(cache), str(cache)]) == 0
-    assert "no difference" in capsys.readouterr().out
+    for command in (["cache", "diff"], ["diff"]):
+        assert run([*command, str(cache), str(cache)]) == 0
+        out = capsys.readouterr().out
+        assert "no difference\n(by the digests of samples that the caches record; " in out
+        assert "datacheck cache verify --values" in out
     changed = samples(6)
     changed[1]["joints"][3, 2] = 0.25
     changed[2]["points"] = np.zeros((1, 3))
