@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
+from datacheck.errors import (
+    FormatError,
+    MissingDependencyError,
+    OutOfSpaceError,
+    StorageError,
+    UsageError,
+)
 from datacheck.model.finding import Finding, Progress
 from datacheck.plugins import discover, resolve
 from datacheck.runtime import folders, fsops
@@ -30,6 +35,7 @@ from datacheck.workers.wire import Json, answers, text
 # a repair reports no progress until it is done
 _MEND = "datacheck.fix:mend"
 _PATIENCE_S = 600.0
+_PIECE_BYTES = 1 << 20
 REJECTED = ".rejected"  # suffix of the file with the lines left out of a repaired file
 
 __all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
@@ -152,7 +158,8 @@ def fix(
     Raises:
         UsageError: the rule has no safe repair, found nothing, would not correct anything, or the
             target exists.
-        StorageError: a disk error; nothing remains under the target's name.
+        OutOfSpaceError: the copy does not fit on the disk.
+        StorageError: another disk error; nothing remains under the target's name.
 
     Notes:
         The copy is scanned before it gets its name. A repaired file is replaced by its original if
@@ -175,6 +182,8 @@ def fix(
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
+        if not link:
+            _check_space(run, staged, edits)
         copied, dropped = _copy(run, staged, edits, link=link)
         failed = _repair_files(run, mended, edits)
         failed |= _collect_repaired(
@@ -447,9 +456,62 @@ def _check_holes(source: File) -> None:
 def _copied(source: File, goal: Path) -> None:
     """Copy a file and its times, but not its mode and attributes: they may include a setuid bit."""
     _check_holes(source)
-    shutil.copyfile(source, goal)
+    with source.open("rb", buffering=0) as stored, goal.open("xb", buffering=0) as copy:
+        _copy_data(stored.fileno(), copy.fileno())
     status = source.stat()
     os.utime(goal, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_data(source: int, goal: int) -> None:
+    """Copy the data of an open file into an empty one; holes stay holes."""
+    size = os.fstat(source).st_size
+    stop = 0
+    while stop < size:
+        try:
+            start = os.lseek(source, stop, os.SEEK_DATA)
+            stop = os.lseek(source, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break  # a hole up to the end
+            if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:
+                raise
+            start, stop = stop, size  # a file system that does not tell holes
+        while start < stop and (piece := os.pread(source, min(_PIECE_BYTES, stop - start), start)):
+            start += os.pwrite(goal, piece, start)
+    os.ftruncate(goal, size)
+
+
+def _check_space(run: ScanRun, staged: Path, edits: Container[str]) -> None:
+    """Refuse a copy that exceeds the free space, before anything is written.
+
+    Raises:
+        OutOfSpaceError: the unchanged files have more bytes on disk than are free for the copy.
+    """
+    disk = os.statvfs(staged)
+    free = disk.f_bavail * disk.f_frsize
+    if not disk.f_blocks or run.listing.entries.sizes.sum() <= free:  # some servers report no size
+        return
+    roots = Roots(run.listing.root, run.listing.roots)
+    stores: set[str] = set()
+    needed = 0
+    for entry in run.listing.entries:
+        if root_of(run.listing.roots, entry.path)[0] or entry.path in edits:
+            continue
+        if stores and _is_below(entry.path, stores):
+            continue
+        source = roots.file(entry.path)
+        if source.is_dir():
+            stores.add(entry.path)
+            needed += entry.size
+        else:
+            with fsops.guarded(str(source)):
+                needed += min(entry.size, 512 * source.stat().st_blocks)  # without holes
+    if needed > free:
+        msg = (
+            f"{staged.parent}: the copy needs {needed:,} bytes or more, {free:,} are free. Free some "
+            f"space, choose another folder or use --link, then run the same command again."
+        )
+        raise OutOfSpaceError(msg)
 
 
 def _link(source: File, goal: Path) -> None:

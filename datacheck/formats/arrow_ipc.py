@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from datacheck.errors import FormatError
 from datacheck.formats.arrow_columns import ArrowColumns, ByteCounter
 from datacheck.formats.base import Format, Hint
@@ -24,6 +26,7 @@ from datacheck.runtime.beneath import AnyPath, stamp_of
 _MAGIC = b"ARROW1"
 _FIRST_FEATHER = b"FEA1"
 _CONTINUATION = b"\xff\xff\xff\xff"  # begins each message; Arrow before 0.15 wrote none
+_END_MARK = 8  # bytes
 _PADDING = 64  # bytes: Arrow aligns to this many, so fewer zeros at the end are padding
 _HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
@@ -234,6 +237,7 @@ def _check_footer(data: memoryview, messages: Sequence[_Message]) -> None:
         msg = f"a footer of {size:,} bytes, {left:,} are left: the file is damaged"
         raise FormatError(msg)
     check_bytes(size, "the footer", _HEAD_BYTES)
+    _check_before_footer(data[messages[-1].place.end : stop - size], messages[-1].place.end)
     footer = _FlatbufferTable.root(bytes(data[stop - size : stop]))
     for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
         listed = list(footer.places(field))
@@ -252,6 +256,21 @@ def _check_footer(data: memoryview, messages: Sequence[_Message]) -> None:
                 f"it holds"
             )
             raise FormatError(msg)
+
+
+def _check_before_footer(gap: memoryview, start: int) -> None:
+    """Check that only the end mark and padding lie between the last message and the footer.
+
+    Raises:
+        FormatError: more bytes lie there, and not all of them are zero.
+    """
+    if len(gap) >= _END_MARK + _PADDING and np.frombuffer(gap[_END_MARK:], np.uint8).any():
+        msg = (
+            f"{len(gap):,} bytes at byte {start:,}, between the last message and the footer, belong "
+            f"to no message, so readers skip them: two files joined, or a part lost. Read each "
+            f"file by itself, or write the file again"
+        )
+        raise FormatError(msg)
 
 
 def _check_stream_end(data: Any, end: int) -> None:

@@ -31,6 +31,7 @@ from datacheck.formats.limits import (
     wrap_errors,
 )
 from datacheck.formats.pickle_safe import unpickle
+from datacheck.formats.zip_extents import check_extents
 from datacheck.model.sample import Array, Container
 from datacheck.runtime.beneath import AnyPath
 
@@ -412,6 +413,8 @@ def _open_npz(file: AnyPath | IO[bytes], hint: Hint) -> Container:
         msg = f"a zip behind {begin!r}: NumPy goes by the first bytes of a file"
         raise FormatError(msg)
     try:
+        with wrap_errors("damaged .npz"):
+            check_extents(archive)
         return _Npz(archive)
     except FormatError:
         archive.close()

@@ -18,6 +18,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.arrow_columns import ArrowColumns, ByteCounter
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, wrap_errors
+from datacheck.formats.parquet_extents import check_extents
 from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, stamp_of
 
@@ -62,6 +63,8 @@ class _Parquet(ArrowColumns):
             if min(groups, default=0) < 0 or sum(groups) != meta.num_rows:
                 msg = f"{meta.num_rows:,} rows are declared, its row groups have {sum(groups):,}"
                 raise FormatError(msg)
+            with path.open("rb") as file:
+                check_extents(file, nbytes)
             super().__init__(
                 pa, self._file.schema_arrow, groups, nbytes, (status.st_dev, *stamp_of(status))
             )

@@ -26,6 +26,7 @@ from datacheck.formats.limits import (
     wrap_errors,
 )
 from datacheck.formats.pickle_safe import ExtraGlobals, call, load, record_of, unpickle, values_of
+from datacheck.formats.zip_extents import check_extents
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
@@ -405,6 +406,7 @@ def _values(file: IO[bytes], size: int) -> Values:
     if head == _ZIP:
         with wrap_errors("damaged file of torch.save"), zipfile.ZipFile(file) as archive:
             _check_directory(file, size, archive)
+            check_extents(archive)
             return Values(_zip_values(archive))
     check_bytes(size, "the file", TEXT_BYTES)
     return Values(_legacy_values(file.read()))

@@ -7,6 +7,7 @@ the interpreter's lock at each of these.
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -22,7 +23,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.runtime.aligned import empty
-from datacheck.runtime.beneath import check_holes, clamp_stamp
+from datacheck.runtime.beneath import check_holes, clamp_stamp, stamp_of
 from datacheck.runtime.hashing import READ_BYTES, Digester, digest_raw
 from datacheck.runtime.machine import usable_cpus
 from datacheck.sources.roots import STAMP, Roots, locate, real_root
@@ -40,6 +41,7 @@ SMALL_BYTES = 512 << 20  # read in less time than a child takes to start
 SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
 TASK_FILES = 4_000
+LINKED_BYTES = 16 << 20  # from this size on, links to one file are read once
 _SILENCE_S = 600.0  # a disk may wake up, a network may stall
 _TASK = "datacheck.sources.file_digests:digest_files"
 
@@ -76,9 +78,9 @@ def digest_listed(
         StorageError: a child died while reading.
     """
     paths = [listing.entries.paths[i] for i in places.tolist()]
-    tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
+    files = [(paths, listing.entries.sizes[places].tolist())]
     return _matching(
-        listing, places, *_digested(listing.root, listing.roots, tasks, workers, progress)
+        listing, places, *_digested(listing.root, listing.roots, files, workers, progress)
     )
 
 
@@ -125,7 +127,7 @@ def digest_while_listed(
         exit_stack.callback(stop.set)  # after an interrupt, do not wait for the rest of a long walk
         walk_future.add_done_callback(lambda _: queue.put(None))
         try:
-            digests, numbers, fault = _digested(root, roots, _tasks(handed()), workers, progress)
+            digests, numbers, fault = _digested(root, roots, handed(), workers, progress)
         except StorageError:
             if walk_future.done():
                 walk_future.result()  # a failed walk explains more than a file that cannot be read
@@ -137,8 +139,34 @@ def digest_while_listed(
     )
 
 
-def _tasks(batches: Iterable[Many]) -> Iterator[_Task]:
-    """Yield tasks as files are found; large files at the end.
+class _Links:
+    """Finds links to files that were named before, among files of `LINKED_BYTES` or more.
+
+    Attributes:
+        first_names: for the number of each such link, the number of the file's first name.
+    """
+
+    def __init__(self, root: Path, roots: Mapping[str, Path]) -> None:
+        self._folders = Roots(root, roots)
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self.first_names: dict[int, int] = {}
+
+    def is_known(self, number: int, path: str) -> bool:
+        """Return whether a file has been named before, and remember it otherwise."""
+        try:
+            status = self._folders.file(path).stat()
+        except OSError:
+            return False  # reading it raises the error
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        first = self._numbers.setdefault((status.st_dev, *stamp_of(status)), number)
+        if first != number:
+            self.first_names[number] = first
+        return first != number
+
+
+def _tasks(batches: Iterable[Many], links: _Links) -> Iterator[_Task]:
+    """Yield tasks as files are found; large files at the end, links to one file once.
 
     Large files are in falling size, so that all children end at about the same time.
     """
@@ -149,6 +177,8 @@ def _tasks(batches: Iterable[Many]) -> Iterator[_Task]:
     for number, (path, size) in enumerate(
         chain.from_iterable(zip(*batch, strict=True) for batch in batches)
     ):
+        if size >= LINKED_BYTES and links.is_known(number, path):
+            continue
         if size >= TASK_BYTES:
             large.append((-size, number, path))
             continue
@@ -168,11 +198,11 @@ def _tasks(batches: Iterable[Many]) -> Iterator[_Task]:
 def _digested(
     root: Path,
     roots: Mapping[str, Path],
-    tasks: Iterator[_Task],
+    files: Iterable[Many],
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[Array, Array, StorageError | None]:
-    """Return the digests and stamps of all tasks by position, and an error about unread files."""
+    """Return the digests and stamps of all files by position, and an error about unread files."""
     from datacheck.model.finding import Tick  # noqa: PLC0415  children do not need it
 
     seen_totals = [0, 0]
@@ -181,7 +211,9 @@ def _digested(
     raws = []
     numbers = []
     refused = list[list[str]]()
-    for task, payloads in _read(root, roots, _counted(tasks, seen_totals), workers):
+    links = _Links(root, roots)
+    tasks = _counted(_tasks(files, links), seen_totals)
+    for task, payloads in _read(root, roots, tasks, workers):
         places += task.places
         for payload in payloads:
             raws.append(payload["digests"])
@@ -203,11 +235,15 @@ def _digested(
             f"it readable."
         )
         fault = StorageError(msg)
-    digests: Array = np.zeros(len(places), "S32")
-    stamps: Array = np.zeros((len(places), STAMP), np.int64)
+    count = len(places) + len(links.first_names)
+    digests: Array = np.zeros(count, "S32")
+    stamps: Array = np.zeros((count, STAMP), np.int64)
     if places:
         digests[places] = np.frombuffer(np.concatenate(raws).tobytes().hex().encode(), "S32")
         stamps[places] = np.concatenate(numbers)
+    for number, first in links.first_names.items():
+        digests[number] = digests[first]
+        stamps[number] = stamps[first]
     return digests, stamps, fault
 
 

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from datacheck.errors import FormatError, StorageError, UsageError
+from datacheck.errors import FormatError, OutOfSpaceError, StorageError, UsageError
 from datacheck.fix import Asked, Edit, Plan, Repair, fix, repairs
 from datacheck.fix.edits import _scaling_plan, write_values
 from datacheck.rules import catalogue
@@ -146,6 +146,43 @@ def test_a_file_of_holes_is_not_copied(place):
     with pytest.raises(UsageError, match=r"notes\.bin: a sparse file"):
         fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
     assert not (place / "copy").exists()
+
+
+def test_holes_stay_holes_in_the_copy(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    with (place / "data/holes.bin").open("wb") as file:
+        for start in (8 << 20, 40 << 20):
+            file.seek(start)
+            file.write(b"data" * 1024)
+        file.truncate(64 << 20)
+    with (place / "data/empty.bin").open("wb") as file:
+        file.truncate(64 << 20)
+    schema = parse_schema(CLOUDS)
+    fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    for name in ("holes.bin", "empty.bin"):
+        assert (place / "copy" / name).read_bytes() == (place / "data" / name).read_bytes()
+        stored = 512 * (place / "data" / name).stat().st_blocks
+        assert 512 * (place / "copy" / name).stat().st_blocks <= max(stored, 1 << 20)
+
+
+def test_a_copy_for_which_the_disk_has_no_room_is_refused_before_it_is_written(place, monkeypatch):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    with (place / "data/empty.bin").open("wb") as file:
+        file.truncate(64 << 20)  # a hole, which needs no room
+    needed = sum((place / f"data/{i}.npy").stat().st_size for i in range(6) if i != 1)
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    disk = SimpleNamespace(f_bavail=needed - 1, f_frsize=1, f_blocks=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    with pytest.raises(
+        OutOfSpaceError, match=f"needs {needed:,} bytes or more, {needed - 1:,} are"
+    ):
+        fix(run, schema, "DC201", place / "copy")
+    assert {path.name for path in place.iterdir()} <= {"data", ".datacheck"}
+    disk.f_bavail = needed
+    assert fix(run, schema, "DC201", place / "copy").copied == 6
 
 
 def test_a_copy_has_neither_the_mode_nor_the_attributes_that_somebody_gave_the_data(place):

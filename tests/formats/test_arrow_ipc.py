@@ -186,3 +186,37 @@ def test_a_dictionary_that_many_batches_share_counts_once(tmp_path, how):
     (tmp_path / "x.arrow").write_bytes(written([batch] * 2500, how))
     with open_container(tmp_path / "x.arrow") as container:
         assert container.read("x") == words[:5] * 2500
+
+
+def _arrow_file(rows: int) -> bytes:
+    table = pa.table({"a": np.arange(float(rows))})
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_two_files_joined_are_refused(tmp_path, rows):
+    path = tmp_path / "a.arrow"
+    data = _arrow_file(rows)
+    path.write_bytes(data * 2)
+    with pytest.raises(
+        FormatError, match=r"bytes at byte .* belong to no message.*two files joined"
+    ):
+        open_container(path)
+
+
+@pytest.mark.parametrize(
+    ("gap", "fits"), [(b"x" * 63, True), (b"x" * 64, False), (bytes(5000), True)]
+)
+def test_padding_may_lie_before_the_footer(tmp_path, gap, fits):
+    data = _arrow_file(10)
+    tail = int.from_bytes(data[-10:-6], "little") + 10
+    path = tmp_path / "a.arrow"
+    path.write_bytes(data[:-tail] + gap + data[-tail:])
+    if fits:
+        assert read_all(path)["a"].tolist() == list(range(10))
+    else:
+        with pytest.raises(FormatError, match="72 bytes at byte"):  # with the end mark of 8
+            open_container(path)

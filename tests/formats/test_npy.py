@@ -173,3 +173,66 @@ def test_names_of_columns_are_as_they_are_and_headers_of_python_2_are_read(tmp_p
     with pytest.warns(UserWarning, match="created on Python 2"):
         assert np.load(tmp_path / "b.npy").tolist() == rows.tolist()
     assert read_all(tmp_path / "b.npy").keys() == found.keys()
+
+
+def _npz(rows: int, **options: object) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, a=np.arange(rows), **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(2000, 3), (3, 2000), (3, 3)], ids=["larger", "smaller", "equal"]
+)
+def test_two_npz_joined_are_refused(tmp_path, first, second):
+    path = tmp_path / "a.npz"
+    path.write_bytes(_npz(first) + _npz(second))
+    with pytest.raises(FormatError, match=f"{len(_npz(first)):,} bytes at byte 0 .*two files"):
+        open_container(path)
+
+
+def test_an_npz_with_a_member_that_its_directory_lost_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a.npy", "b.npy", "c.npy"):
+            with archive.open(name, "w") as member:
+                np.lib.format.write_array(member, np.arange(3))
+        lost = archive.filelist.pop(1)
+    size = 30 + len("b.npy") + lost.file_size  # the local header, the name, the bytes
+    with pytest.raises(FormatError, match=f"{size} bytes at byte {lost.header_offset} belong"):
+        open_container(path)
+
+
+def test_an_npz_with_bytes_behind_its_end_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    data = _npz(3)
+    path.write_bytes(data + b"tail")
+    with pytest.raises(FormatError, match=f"4 bytes at byte {len(data)} belong"):
+        open_container(path)
+
+
+class _Pipe(io.RawIOBase):
+    """A sink that cannot seek, so that sizes follow each member."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self.data += bytes(data)
+        return len(data)
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_npz_with_descriptors_comments_and_padding_is_read(tmp_path, zip64, compression):
+    pipe = _Pipe()
+    with zipfile.ZipFile(pipe, "w", compression) as archive:
+        for name in ("a.npy", "b.npy"):
+            with archive.open(name, "w", force_zip64=zip64) as member:
+                np.lib.format.write_array(member, np.arange(5))
+        archive.comment = b"made by a pipe"
+    (tmp_path / "a.npz").write_bytes(pipe.data + bytes(512))
+    assert read_all(tmp_path / "a.npz")["b"].tolist() == list(range(5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from datetime import date
@@ -15,6 +16,7 @@ import pytest
 from datacheck.errors import FormatError
 from datacheck.formats import parquet
 from datacheck.formats.base import open_container
+from datacheck.formats.parquet_extents import check_extents
 from tests.formats.reading import CORPUS, read_all
 
 PARQUET = CORPUS / "parquet"
@@ -167,3 +169,86 @@ def test_other_empty_places_are_refused(tmp_path, values):
         pytest.raises(FormatError, match=r"entry 1 is empty \(null\)"),
     ):
         table.read("x")
+
+
+def _parquet(rows: int, **options: object) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"a": np.random.default_rng(rows).random(rows)}), sink, **options)
+    return sink.getvalue().to_pybytes()
+
+
+def _with_gap(data: bytes, gap: bytes) -> bytes:
+    """Return a file with bytes between its columns and its footer."""
+    tail = int.from_bytes(data[-8:-4], "little") + 8
+    return data[:-tail] + gap + data[-tail:]
+
+
+@pytest.mark.parametrize("rows", [1, 10, 5000])
+def test_two_files_joined_are_refused(tmp_path, rows):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(_parquet(rows) * 2)
+    with pytest.raises(FormatError, match="two Parquet files joined"):
+        open_container(path)
+
+
+def test_bytes_that_no_column_names_have_a_limit(tmp_path):
+    path = tmp_path / "a.parquet"
+    data = _parquet(100)
+    fixed = 65_536 + int.from_bytes(data[-8:-4], "little")
+    # Of `most` bytes, all but `fixed` are 1 % of the file, which holds them, too.
+    most = fixed + (len(data) + fixed) // 99
+    path.write_bytes(_with_gap(data, b"x" * most))
+    assert len(read_all(path)["a"]) == 100
+    path.write_bytes(_with_gap(data, b"x" * (most + 1)))
+    with pytest.raises(FormatError, match=f"{most + 1:,} of .* belong to no column"):
+        open_container(path)
+
+
+def test_zeros_that_no_column_names_are_padding(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(_with_gap(_parquet(100), bytes(3 << 20)))
+    assert len(read_all(path)["a"]) == 100
+
+
+def test_page_indexes_belong_to_a_file(tmp_path):
+    path = tmp_path / "a.parquet"
+    # 100,000 pages of one value: each takes 8 bytes of least and 8 of greatest value.
+    data = _parquet(
+        100_000, write_page_index=True, data_page_size=1, write_batch_size=1, use_dictionary=False
+    )
+    path.write_bytes(data)
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    assert len(data) - footer - 4 - chunk.total_compressed_size > 16 * 100_000
+    assert len(read_all(path)["a"]) == 100_000
+
+
+def _bloom(number: int) -> bytes:
+    """Return a Bloom filter of `number` times 64 bytes with its header in the compact protocol."""
+    size = 64 * number
+    union = b"\x1c\x1c\x00\x00"  # a field of a structure that holds one empty structure
+    return b"\x15" + _varint(2 * size) + union * 3 + b"\x00" + b"x" * size
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+def test_bloom_filters_belong_to_a_file(has_length):
+    header = len(_bloom(4000)) - 64 * 4000
+    start = 4
+    # In the footer: field 4 a list of one group, 1 a list of one chunk, 3 its metadata, 14 and 15.
+    places = b"\x56" + _varint(2 * start)  # field 14 of metadata, at a distance of 5 from field 9
+    places += b"\x15" + _varint(2 * (header + 64 * 4000)) if has_length else b""
+    meta = b"\x76" + _varint(0) + b"\x26" + _varint(0) + places + b"\x00"
+    footer = b"\x49\x1c" + b"\x19\x1c" + b"\x3c" + meta + b"\x00" + b"\x00" + b"\x00"
+    data = b"PAR1" + _bloom(4000) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    check_extents(io.BytesIO(data), len(data))
+    lost = _with_gap(data, b"x" * 100_000)
+    with pytest.raises(FormatError, match="belong to no column"):
+        check_extents(io.BytesIO(lost), len(lost))
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

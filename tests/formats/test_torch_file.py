@@ -157,3 +157,13 @@ def test_a_zip_of_two_roots_is_refused(tmp_path):
         archive.writestr("other/data/0", b"")
     with pytest.raises(FormatError, match="two roots"):
         read_all(path)
+
+
+def test_a_storage_that_the_directory_lost_is_refused(tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save({"a": torch.arange(3)}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a/data/lost", b"x" * 100)
+        archive.filelist.pop()
+    with pytest.raises(FormatError, match=r"bytes at byte \d+ belong to no member"):
+        read_all(path)

@@ -86,6 +86,31 @@ def test_files_larger_than_the_buffer_are_read_to_their_end(tmp_path, monkeypatc
     assert files_of(manifest.make("data")) == expected(tmp_path / "data")
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_links_to_one_file_are_read_once(data, again, monkeypatch):
+    if again:
+        manifest.make(data)
+    monkeypatch.setattr(file_digests, "LINKED_BYTES", 3900)
+    monkeypatch.setattr(file_digests, "TASK_BYTES", 3900)  # each large file has a task of its own
+    (data / "x.bin").write_bytes(b"x" * 5000)
+    (data / "other.bin").write_bytes(b"y" * 5000)
+    for name in ("1.bin", "2.bin", "z.bin"):
+        (data / name).hardlink_to(data / "x.bin")
+    (data / "link.bin").symlink_to("x.bin")
+    settle(data)
+    read = []
+
+    def counted(task, beat):
+        read.extend(path for path in task["items"] if Path(data, path).stat().st_size == 5000)
+        return digest_files(task, beat)
+
+    digest_files = file_digests.digest_files
+    monkeypatch.setattr(file_digests, "digest_files", counted)
+    assert files_of(manifest.make(data)) == expected(data)
+    assert len(read) == 2
+    assert "other.bin" in read
+
+
 def test_the_order_on_disk_changes_nothing(data, monkeypatch):
     straight = manifest.document(manifest.make(data))
     scandir = os.scandir
