@@ -27,6 +27,9 @@ _MAGIC = b"ARROW1"
 _FIRST_FEATHER = b"FEA1"
 _CONTINUATION = b"\xff\xff\xff\xff"  # begins each message; Arrow before 0.15 wrote none
 _END_MARK = 8  # bytes
+_FILE_START = 8  # of the messages of a file, behind its mark
+_BARE_SCHEMA = 4  # begins a schema that is no message: no message is so small
+_FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3  # fields of the footer
 _PADDING = 64  # bytes: Arrow aligns to this many, so fewer zeros at the end are padding
 _HEAD_BYTES = 64 << 20  # of one message's metadata
 _MOST_ROWS = 1 << 36
@@ -133,14 +136,25 @@ class _FlatbufferTable:
         return range(first, first + size * self._number("<I", vector), size)
 
 
-def _read_messages(data: memoryview, start: int) -> Iterator[_Message]:
+def _read_messages(
+    data: memoryview, start: int, behind_schema: range | None = None
+) -> Iterator[_Message]:
     """Yield the messages of a stream that begins at byte `start`; the first is its schema.
+
+    Args:
+        data: bytes of the file.
+        start: where the stream begins.
+        behind_schema: see `_bare_schema`.
 
     Raises:
         FormatError: a message is damaged or cut short, or the stream has no schema, or several.
     """
     position = start
     number = 0
+    if behind_schema is not None:
+        position, number = behind_schema.start, 1
+        data = data[: behind_schema.stop]
+        yield _Message(_SCHEMA, 0, _Place(start, position, position))
     while True:
         message = _read_message(data, position, f"message {number:,}" if number else "the schema")
         if message is None:
@@ -154,6 +168,52 @@ def _read_messages(data: memoryview, start: int) -> Iterator[_Message]:
     if not number:
         msg = "not a file of Arrow: no schema"
         raise FormatError(msg)
+
+
+def _bare_schema(data: memoryview) -> range | None:
+    """Return where the messages of a file lie if its first schema is none; None if it is one.
+
+    Notes:
+        Polars 2 writes it without the size that begins a message. Readers of files take the schema
+        of the footer.
+
+    Raises:
+        FormatError: between the mark and the first message lies more than a schema.
+    """
+    size = int.from_bytes(bytes(data[_FILE_START : _FILE_START + 4]), "little")
+    if size != _BARE_SCHEMA:
+        return None
+    footer, footer_start = _read_footer(data, _FILE_START)
+    places = (*footer.places(_FOOTER_DICTIONARIES), *footer.places(_FOOTER_BATCHES))
+    end = min((place.start for place in places), default=footer_start)
+    # The footer holds the schema, too.
+    if not 0 < end - _FILE_START <= len(data) - footer_start:
+        msg = (
+            f"{end - _FILE_START:,} bytes before its first message, the footer has "
+            f"{len(data) - footer_start:,}: the file is damaged"
+        )
+        raise FormatError(msg)
+    return range(end, footer_start)
+
+
+def _read_footer(data: memoryview, messages_end: int) -> tuple[_FlatbufferTable, int]:
+    """Return the footer of a file and its offset.
+
+    Args:
+        data: bytes of the file.
+        messages_end: offset from which on it may lie.
+
+    Raises:
+        FormatError: its size is wrong.
+    """
+    stop = len(data) - 10  # the size of the footer and the mark follow it
+    size = int.from_bytes(bytes(data[stop : stop + 4]), "little", signed=True)
+    left = stop - messages_end
+    if not 8 <= size <= left:
+        msg = f"a footer of {size:,} bytes, {left:,} are left: the file is damaged"
+        raise FormatError(msg)
+    check_bytes(size, "the footer", _HEAD_BYTES)
+    return _FlatbufferTable.root(bytes(data[stop - size : stop])), stop - size
 
 
 def _read_message(data: memoryview, position: int, name: str) -> _Message | None:
@@ -230,16 +290,13 @@ def _check_footer(data: memoryview, messages: Sequence[_Message]) -> None:
     Raises:
         FormatError: the footer names other messages.
     """
-    stop = len(data) - 10  # the size of the footer and the mark follow it
-    size = int.from_bytes(bytes(data[stop : stop + 4]), "little", signed=True)
-    left = stop - messages[-1].place.end
-    if not 8 <= size <= left:
-        msg = f"a footer of {size:,} bytes, {left:,} are left: the file is damaged"
-        raise FormatError(msg)
-    check_bytes(size, "the footer", _HEAD_BYTES)
-    _check_before_footer(data[messages[-1].place.end : stop - size], messages[-1].place.end)
-    footer = _FlatbufferTable.root(bytes(data[stop - size : stop]))
-    for kind, field, what in ((_DICTIONARY, 2, "dictionaries"), (_BATCH, 3, "record batches")):
+    messages_end = messages[-1].place.end
+    footer, footer_start = _read_footer(data, messages_end)
+    _check_before_footer(data[messages_end:footer_start], messages_end)
+    for kind, field, what in (
+        (_DICTIONARY, _FOOTER_DICTIONARIES, "dictionaries"),
+        (_BATCH, _FOOTER_BATCHES, "record batches"),
+    ):
         listed = list(footer.places(field))
         if kind == _DICTIONARY:  # a footer may list them in any order
             listed.sort()
@@ -307,20 +364,27 @@ class _Arrow(ArrowColumns):
             mapped = pa.memory_map(os.fspath(path)).read_buffer()
             data = memoryview(mapped)
             start = _stream_start(data)
-            messages = list(_read_messages(data, start))
+            behind_schema = _bare_schema(data) if start else None
+            messages = list(_read_messages(data, start, behind_schema))
             stop = messages[-1].place.end
+            self._file = None if behind_schema is None else mapped
             self._stream = mapped.slice(start, stop - start)
             if not start:
                 _check_stream_end(data, stop)
-            schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
-            if start:
+            else:
                 _check_footer(data, messages)
-                if self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
+            if behind_schema is not None:
+                schema = self._ipc.open_file(pa.BufferReader(mapped)).schema
+            else:
+                schema = self._ipc.open_stream(pa.BufferReader(self._stream)).schema
+                if start and self._ipc.open_file(pa.BufferReader(mapped)).schema != schema:
                     msg = (
                         "its footer declares other columns than its first message: readers "
                         "differ in what it holds"
                     )
                     raise FormatError(msg)
+            self._stored_types = {field.name: field.type for field in schema}
+            schema = pa.schema([f.with_type(_without_views(pa, f.type)) for f in schema])
             group_rows = [message.rows for message in messages if message.kind == _BATCH]
             stamp = (status.st_dev, *stamp_of(status))
             super().__init__(pa, schema, group_rows, status.st_size, stamp)
@@ -330,13 +394,54 @@ class _Arrow(ArrowColumns):
         counted = ByteCounter(self._pa)
         column_index = list(self._types).index(name)
         options = self._ipc.IpcReadOptions(included_fields=[column_index], use_threads=False)
-        reader = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
-        for number in range(wanted[-1] + 1 if wanted else 0):
-            column = reader.read_next_batch().column(0)
+        for number, batch in self._read_batches(wanted, options):
             if number >= wanted[0]:
+                column = batch.column(0)
                 column.validate(full=True)  # without it, Arrow trusts the list offsets of the file
                 check_expansion(counted.add(column), self._nbytes, name)
+                if self._stored_types[name] != self._types[name]:
+                    check_expansion(_viewed_bytes(self._pa, column), self._nbytes, name)
+                    column = column.cast(self._types[name])
                 yield column
+
+    def _read_batches(self, wanted: Sequence[int], options: Any) -> Iterator[tuple[int, Any]]:
+        """Yield the batches up to the last wanted one, with their numbers."""
+        numbers = range(wanted[-1] + 1 if wanted else 0)
+        if self._file is not None:  # no stream: its schema is no message
+            file = self._ipc.open_file(self._pa.BufferReader(self._file), options=options)
+            yield from ((number, file.get_batch(number)) for number in wanted)
+            return
+        stream = self._ipc.open_stream(self._pa.BufferReader(self._stream), options=options)
+        yield from ((number, stream.read_next_batch()) for number in numbers)
+
+
+def _without_views(pa: Any, kind: Any) -> Any:
+    """Return a type with plain texts in place of views of texts, which Polars writes."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _without_views(pa, kind.value_type), kind.ordered)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(pa, kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_without_views(pa, kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(_without_views(pa, kind.value_type))
+        return pa.list_(item, kind.list_size)
+    return kind
+
+
+def _viewed_bytes(pa: Any, column: Any) -> int:
+    """Return the bytes of the texts that views name: many views may name the same bytes."""
+    if pa.types.is_dictionary(column.type):
+        return _viewed_bytes(pa, column.dictionary)
+    if pa.types.is_nested(column.type):
+        return _viewed_bytes(pa, column.values)
+    if not pa.types.is_string_view(column.type):
+        return 0
+    views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)  # the first is the length
+    lengths = views[column.offset : column.offset + len(column), 0]
+    return int(np.maximum(lengths, 0).sum(dtype=np.int64))
 
 
 def _stream_start(data: memoryview) -> int:
@@ -354,7 +459,7 @@ def _stream_start(data: memoryview) -> int:
     if len(data) < 18 or end != _MAGIC:
         msg = f"it ends with {end!r}, not with {_MAGIC!r}: the file is cut short, or not finished"
         raise FormatError(msg)
-    return 8
+    return _FILE_START
 
 
 def _open(path: AnyPath, hint: Hint) -> Container:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import struct
+import zlib
 
 import numpy as np
 import pyarrow as pa
@@ -220,3 +222,78 @@ def test_padding_may_lie_before_the_footer(tmp_path, gap, fits):
     else:
         with pytest.raises(FormatError, match="72 bytes at byte"):  # with the end mark of 8
             open_container(path)
+
+
+# Written by Polars 2.1.0: pl.DataFrame({"t": ["hi", "a text of more than twelve letters", None], "n": [1.5, 2.5, 3.5],
+# "c": pl.Series(["a", "b", "a"], dtype=pl.Categorical), "l": [["x"], [], ["y", "z"]]}).write_ipc(...)
+POLARS = zlib.decompress(
+    base64.b85decode(
+        "c-rk%y-"
+        "EW?5S~j;33`Y|g=n={Sy)7Ega{_6h#)9I&`zVAM2J7=snN;@u(Yu70W5ulJc0NWR#qY+8a%(*or`htF9=pH%+1cse)"
+        "G4?UM`=XT^J;CiRdm2!!F{zgKrD9QUYI>Qqa3(&J4g*1z!~T`Xvk}z(+v|kkd^X&9+<EQsC{8jRn!OeLe6uSgt~5Ob"
+        "K*@Sf}78pdx4)l+xHF^>QxM1799|cGcqC1Eat_9mj(%q2r}9>CE2nP=+LjrMa1<@!b66)NFowJU25$vL1mq*o5}@Ap"
+        "VG&p>gRvH2JN9Dq^eE6gNJeppW5vvvhBh>x6CqT-"
+        "9n|ToNbRsY9bZjjihb8eAYbK^1O0(nstoj?tU@i38cGeQ~wiGf9JPxo$Z})P}gO?iOoeWbVdZt#$jzo)w-"
+        "Jek{CCc*XJ&$tl~BC3}&7%O1%pif7p)IbEk~0>!OxaVu=2@-zKzagU4ZZ!-"
+        "6*paTD=cs^SW)Yh8X*xK<`P%Lb!;J`2K`>Nyzfxol+6EBZrhP!f&Ubc}M9QyrozPXpLaAiwAwB(~N@H{sc^fot9;bv"
+        "}P@8-"
+        "sy`x`yOX3c~8Kba%vgFF9hDJ%Eb2lW;#d8L6qbG=koFTcwpwR(BplE~WC?;`s?ljO_7E6)4a*RI)LTJOOBKj1I_0as"
+        "u-{bzm!G6LKq"
+    )
+)
+
+
+def test_a_file_of_polars_is_read(tmp_path):
+    """Its first schema is no message, and its texts are views."""
+    file = tmp_path / "x.arrow"
+    file.write_bytes(POLARS)
+    found = read_all(file)
+    assert found["t"] == ["hi", "a text of more than twelve letters", ""]  # as of a plain text
+    assert found["n"].tolist() == [1.5, 2.5, 3.5]
+    assert found["c"] == ["a", "b", "a"]
+    assert found["l"] == [["x"], [], ["y", "z"]]
+    with open_container(file) as container:
+        assert container.read_rows("n", 1, 3).tolist() == [2.5, 3.5]
+
+
+def test_a_file_of_polars_cut_anywhere_is_refused(tmp_path):
+    for size in range(1, len(POLARS), 7):
+        (tmp_path / "x.arrow").write_bytes(POLARS[:size])
+        with pytest.raises(FormatError):
+            read_all(tmp_path / "x.arrow")
+
+
+def test_more_than_a_schema_before_the_first_message_is_refused(tmp_path):
+    """The messages move, and the places in the footer with them: 24 bytes each, by the format."""
+    places = [place.to_bytes(8, "little") for place in _places(POLARS)]
+    hidden = bytes(range(1, 65)) * 32
+    moved = POLARS[:8] + POLARS[8 : _places(POLARS)[0]] + hidden + POLARS[_places(POLARS)[0] :]
+    footer = moved.rfind(places[0])
+    for place in places:
+        at = moved.index(place, footer)
+        new = int.from_bytes(place, "little") + len(hidden)
+        moved = moved[:at] + new.to_bytes(8, "little") + moved[at + 8 :]
+    (tmp_path / "x.arrow").write_bytes(moved)
+    with pytest.raises(FormatError, match="before its first message"):
+        read_all(tmp_path / "x.arrow")
+
+
+def _places(data: bytes) -> list[int]:
+    """Return the offsets of the messages that a footer lists, ascending."""
+    first = data.index(b"\xff\xff\xff\xff", 8)
+    size = struct.unpack("<i", data[first + 4 : first + 8])[0]
+    return [first] if size else []
+
+
+def test_texts_that_share_their_bytes_are_refused_beyond_the_limit(tmp_path):
+    """16 bytes of a view name a text of 1 MB: 100,000 rows would be 100 GB."""
+    text = "x" * 1_000_000
+    view = struct.pack("<i4sii", len(text), text[:4].encode(), 0, 0)
+    rows = 100_000
+    column = pa.Array.from_buffers(
+        pa.string_view(), rows, [None, pa.py_buffer(view * rows), pa.py_buffer(text.encode())]
+    )
+    with ipc.new_file(tmp_path / "x.arrow", pa.schema([("t", pa.string_view())])) as writer:
+        writer.write_batch(pa.record_batch([column], names=["t"]))
+    with pytest.raises(FormatError, match="at most"):
+        read_all(tmp_path / "x.arrow")
