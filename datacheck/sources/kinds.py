@@ -71,6 +71,7 @@ class FileSource(Source):
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             unlisted_values = self.others(item, container, values, known=container_names)
+            self.note_unread(item, container, container.passed)
         about = item.location
         try:
             absent_facts = self.with_companions(values, item, item.names, shelf)
@@ -181,6 +182,12 @@ class GroupSource(Source):
                 f"/{name} names it, but the file holds no such group",
             )
 
+    def note_passed(
+        self, item: Item, container: Container, container_names: ContainerNames, prefix: str
+    ) -> None:
+        """Note the entries of a group that become no field."""
+        self.note_unread(item, container, container_names.passed(prefix))
+
     def _nothing(self) -> str:
         return f"{NO_GROUP} {self.schema.samples.each}"
 
@@ -220,10 +227,11 @@ class GroupSource(Source):
             absent_facts = self.with_companions(values, item, placeholders, shelf)
             attrs = attributes.of(stored_name) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
-            sample_facts, label = self.facts(item, about, values, attrs)
             unlisted_values = self.others(
                 item, attributes.container, values, f"{stored_name}/", container_names
             )
+            self.note_passed(item, attributes.container, container_names, f"{stored_name}/")
+            sample_facts, label = self.facts(item, about, values, attrs)
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
         return Piece(
@@ -242,6 +250,11 @@ class KeySource(GroupSource):
     def inner_names(self) -> tuple[str, ...]:
         """Always empty: keys have no placeholders."""
         return ()
+
+    def note_passed(
+        self, item: Item, container: Container, container_names: ContainerNames, prefix: str
+    ) -> None:
+        """Keep what was noted when the file was opened: it counts the columns of all samples."""
 
     def _nothing(self) -> str:
         return "holds no key: samples.each: key is for shards (.tar, .mds)"

@@ -376,3 +376,16 @@ def test_a_list_in_the_file_with_a_name_that_is_not_utf_8_is_a_finding(tmp_path,
 def test_an_empty_list_in_the_file_names_nothing(tmp_path):
     _, unread = lists(tmp_path, valid=np.zeros(0))
     assert unread == []
+
+
+def test_entries_of_groups_that_are_no_values_are_named_without_the_group(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 4})
+    with h5py.File(path, "a") as file:
+        file["data/demo_1/jpeg"] = np.void(b"bytes")
+    source = open_source(schema(DEMOS, {"actions": {}, "*": {}}), tmp_path)
+    told = facts(source, item(path))
+    assert source.passed == {"jpeg"}
+    first, second = (told[f"lift_demo.hdf5:/data/demo_{n}"] for n in (0, 1))
+    assert ("unread" in first, "opaque" in first) == (False, False)
+    assert (second["unread"], second["opaque"]) == (1, 1)

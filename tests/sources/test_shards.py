@@ -9,6 +9,7 @@ import struct
 import tarfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -401,6 +402,24 @@ def test_columns_that_are_not_read_are_told(tmp_path):
         if "not read" in said
     )
     assert said.endswith("not judged (not read, or there are too many): d")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_unlisted_values_of_a_type_that_is_not_read_are_told(tmp_path, suffix):
+    for number in range(2):
+        values = {"a": np.full((4, 3), number, "f4"), "raw": np.frombuffer(bytes(6), "V3")}
+        if suffix == "npz":
+            np.savez(tmp_path / f"{number}.npz", **values)
+        else:
+            with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+                for name, value in values.items():
+                    file[name] = value
+    spec = schema({"files": f"*.{suffix}"}, {"a": {"shape": ["P", 3]}, "b": {"optional": True}})
+    report = scan(tmp_path, spec).report
+    (said,) = (said for said in report.unchecked if "not read" in said)
+    assert said.endswith("not judged (not read, or there are too many): raw")
+    read = report.dataset["read"]
+    assert (read["fields_read"], read["fields"]) == (1, 2)
 
 
 def test_numbers_that_are_written_as_text_are_read_in_one_way_only(tmp_path):
