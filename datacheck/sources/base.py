@@ -204,6 +204,11 @@ class Source(ABC):
         self.opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property
+    def is_scan(self) -> bool:
+        """Whether a scan reads, and no build or draft."""
+        return self._level is not None
+
+    @property
     def digests(self) -> dict[str, str]:
         """Digests of the files that were read whole, by listing path."""
         return self.opener.digests

@@ -87,6 +87,24 @@ class ContainerNames:
         inside = self._passed[_range_below(self._passed, prefix)]
         return [name.removeprefix(prefix) for name in inside]
 
+    def outside(self, prefixes: Iterable[str]) -> Iterator[str]:
+        """Yield the names, and the entries that are no values, below none of the groups.
+
+        Args:
+            prefixes: groups with a "/" at their end.
+
+        Raises:
+            FormatError: see `below`.
+        """
+        groups = sorted(prefixes)
+        for ordered in (self.below(), sorted(self._container.passed)):
+            begin = 0
+            for prefix in groups:
+                inside = _range_below(ordered, prefix)
+                yield from ordered[begin : inside.start]
+                begin = max(begin, inside.stop)
+            yield from ordered[begin:]
+
 
 def _range_below(ordered: Sequence[str], prefix: str) -> slice:
     """Return the range of the ordered names that begin with `prefix`: "" or a group and "/"."""
