@@ -3,16 +3,17 @@
 Sizes and filters are checked before reading. Names are full inner paths ("data/demo_0/actions").
 Values are numbers (a compound's members as ``name.member``), text, and variable-length numbers as
 two values (``name``: all numbers in one flat array, ``name.lengths``: the count of each entry).
-References, opaque bytes and empty dataspaces are no values: they are not listed, and reading one
-raises an error that says why. Damaged or refused values are listed, so that none goes unnoticed,
-and raise when they are read.
+References, opaque bytes, variable-length lists of anything but numbers and empty dataspaces are no
+values: they are not listed, and reading one raises an error that says why; `passed` names them once
+the values are listed, except for empty dataspaces, which hold nothing. Damaged or refused values
+are listed, so that none goes unnoticed, and raise when they are read.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -44,6 +45,8 @@ _BEHIND_BYTES = 64 << 20  # of rows that are kept for calls that read on
 _OBJECTS = 1_000_000
 _OPEN_GROUPS = 4096
 _LENGTHS = ".lengths"
+_MOST_PASSED = 30_000  # names of entries that are no values, and characters of one
+_LONGEST_PASSED = 1_000
 
 
 @cache
@@ -72,6 +75,10 @@ class _NotAValueError(FormatError):
     """A kind of object that is no value for datacheck; the file is not damaged."""
 
 
+class _EmptyError(_NotAValueError):
+    """An object that holds nothing."""
+
+
 class _Hdf5(CountedContainer):
     """An open HDF5 file."""
 
@@ -84,6 +91,7 @@ class _Hdf5(CountedContainer):
             self._groups: dict[str, Any] = {"": self._h5.h5g.open(self._file.id, b"/")}
         self._refused: dict[str, FormatError] = {}
         self._names: list[str] | None = None
+        self.passed: list[str] = []
         self._asked: tuple[Any, Any] = (None, None)
         # By dataset: rows already read but not yet returned, and the number of the first of them.
         self._behind: dict[str, tuple[int, Array]] = {}
@@ -172,6 +180,7 @@ class _Hdf5(CountedContainer):
         """
         if self._names is None:
             names: list[str] = []
+            self.passed = []
             with wrap_errors("damaged HDF5 group"):
                 seen = {_address(self._h5, self._groups[""])}
                 stack = [""]
@@ -184,6 +193,7 @@ class _Hdf5(CountedContainer):
                         raise _TooManyObjectsError(listed)
                     stack.extend(self._visit(links, seen, names))
             self._names = sorted(set(names))  # a damaged group may list a link twice
+            self.passed.sort()
             if len(self._names) < len(names):
                 _check_unique_names(names)
         return self._names
@@ -230,13 +240,30 @@ class _Hdf5(CountedContainer):
         try:
             with wrap_errors(path):
                 dtype = self._dtype(path, item)
+        except _EmptyError:
+            return []
         except _NotAValueError:
+            self._pass_over(path, opaque=not self._is_reference(item))
             return []
         except FormatError:
             return [path]
+        for member, opaque in _unread_members(path, dtype, self._h5):
+            self._pass_over(member, opaque=opaque)
         if dtype.kind == "O" and self._h5.check_string_dtype(dtype) is None:
             return [path, path + _LENGTHS]
         return sorted(_members(path, dtype, self._h5))
+
+    def _pass_over(self, path: str, *, opaque: bool) -> None:
+        """Note an entry that is no value."""
+        self.opaque = self.opaque or opaque
+        if len(self.passed) < _MOST_PASSED:
+            self.passed.append(path[:_LONGEST_PASSED])
+
+    def _is_reference(self, item: Any) -> bool:
+        try:
+            return self._h5.check_ref_dtype(item.dtype) is not None
+        except TypeError:  # a type that NumPy lacks
+            return False
 
     def groups(self, pattern: str) -> list[str]:
         """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays in one level."""
@@ -316,7 +343,7 @@ class _Hdf5(CountedContainer):
         self._check_own(path, item)
         if item.get_space().get_simple_extent_type() == self._h5.h5s.NULL:
             msg = f"{path}: an empty dataspace"
-            raise _NotAValueError(msg)
+            raise _EmptyError(msg)
         try:
             dtype: np.dtype[Any] = item.dtype
         except TypeError as error:
@@ -525,6 +552,16 @@ def _members(path: str, dtype: np.dtype[Any], h5: Any) -> dict[str, tuple[str, .
         for name, member_path in _members(f"{path}.{member}", dtype.base[member], h5).items():
             member_paths[name] = (member, *member_path)
     return member_paths
+
+
+def _unread_members(path: str, dtype: np.dtype[Any], h5: Any) -> Iterator[tuple[str, bool]]:
+    """Yield (name, whether it holds bytes) of the members of a compound that are no values."""
+    for member in dtype.base.names or ():
+        name, inner = f"{path}.{member}", dtype.base[member]
+        if inner.base.names is not None:
+            yield from _unread_members(name, inner, h5)
+        elif not _members(name, inner, h5):
+            yield name, h5.check_ref_dtype(inner) is None
 
 
 def _value(name: str, array: Array) -> Any:

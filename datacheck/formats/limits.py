@@ -10,6 +10,7 @@ import fnmatch
 import glob
 import math
 import os
+import posixpath
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -222,6 +223,17 @@ def check_path(path: str) -> None:
     if len(path) > _NAME:
         msg = f"lies at a path of {len(path):,} characters; at most {_NAME:,} are read"
         raise FormatError(msg)
+
+
+def path_below(name: str) -> str | None:
+    """Return the normalised path of a file that a document names; None if it is not below a folder.
+
+    Notes:
+        Libraries join such names to a folder: ``./a``, ``b/../a`` and ``a`` name the same file.
+    """
+    path = posixpath.normpath(name)
+    leads_out = path in {".", ".."} or path.startswith(("/", "../"))
+    return None if leads_out or "\0" in path else path
 
 
 class CountedContainer(Container):

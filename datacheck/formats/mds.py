@@ -34,6 +34,7 @@ from datacheck.formats.limits import (
     CountedContainer,
     check_bytes,
     check_samples,
+    path_below,
     text,
     wrap_errors,
 )
@@ -172,24 +173,29 @@ def _entries_by_name(index: AnyPath, size: int, modified: int) -> dict[str, list
     return by_name
 
 
-def named_shards(index: AnyPath) -> list[tuple[list[str], Any]]:
-    """Return, for each MDS shard of an index, its possible file names and its number of samples.
+def named_shards(index: AnyPath) -> tuple[list[tuple[list[str], Any]], list[str]]:
+    """Return the MDS shards of an index, and the names of those outside of its folder.
 
-    The names are those of the plain and of the compressed file.
+    Returns:
+        For each shard its possible file names, normalised, and its number of samples; for each
+        shard without a name below the folder its declared name, "" if it has none. The names are
+        those of the plain and of the compressed file.
 
     Raises:
         FormatError: the index cannot be read.
     """
     shards: list[tuple[list[str], Any]] = []
+    outside: list[str] = []
     for entry in _read_entries(index):
-        names = [name for name in entry.names() if _stays_in_folder(name)]
-        if entry.values.get("format") == "mds" and names:
+        if entry.values.get("format") != "mds":
+            continue
+        declared = entry.names()
+        names = [path for name in declared if (path := path_below(name)) is not None]
+        if names:
             shards.append((names, entry.values.get("samples")))
-    return shards
-
-
-def _stays_in_folder(name: str) -> bool:
-    return {"", ".", ".."}.isdisjoint(name.split("/")) and "\0" not in name
+        else:
+            outside.append(next(iter(declared), ""))
+    return shards, outside
 
 
 def _read_entries(index: AnyPath) -> list[ShardEntry]:

@@ -204,6 +204,11 @@ class Source(ABC):
         self.opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property
+    def is_scan(self) -> bool:
+        """Whether a scan reads, and no build or draft."""
+        return self._level is not None
+
+    @property
     def digests(self) -> dict[str, str]:
         """Digests of the files that were read whole, by listing path."""
         return self.opener.digests
@@ -425,19 +430,26 @@ class Source(ABC):
             if file_format is None
             else self.opener.parsed(file_format, item.path, item.nbytes, hint)
         ) as container:
-            self._note_unread(item, container)
+            if container.untyped:
+                self.partly.add(item.path)
+            self.note_unread(item, container, container.passed)
             yield container
 
-    def _note_unread(self, item: Item, container: Container) -> None:
-        """Note the entries of a file that become no field."""
+    def note_unread(self, item: Item, container: Container, passed: Sequence[str]) -> None:
+        """Note the entries of a file that become no field.
+
+        Args:
+            item: the file.
+            container: the open file.
+            passed: names of these entries. Some formats know them only once all names are listed,
+                so a source calls this again after it has listed them.
+        """
         self._unread = {}
-        if container.untyped:
-            self.partly.add(item.path)
-        if container.passed:
-            facts = {"unread": np.array(len(container.passed))}
+        if passed:
+            facts = {"unread": np.array(len(passed))}
             self._unread[item.path] = facts | ({"opaque": np.array(1)} if container.opaque else {})
             if self.unlisted or self.way(item.split)[0].everything:
-                self.passed.update(storable(list(container.passed)))
+                self.passed.update(storable(list(passed)))
 
     def with_companions(
         self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf

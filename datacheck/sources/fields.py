@@ -54,6 +54,7 @@ class ContainerNames:
     def __init__(self, container: Container) -> None:
         self._container = container
         self._found: list[str] | FormatError | None = None
+        self._passed: list[str] | None = None
 
     def below(self, prefix: str = "") -> Sequence[str]:
         """Return the names that begin with `prefix`, in bytewise order; omits a CSV table's header.
@@ -73,11 +74,45 @@ class ContainerNames:
             raise self._found
         if self._found == ["columns", "table"]:
             return ["table"]
-        if not prefix:
-            return self._found
-        start = bisect_left(self._found, prefix)
-        # "0" is the next character after "/".
-        return self._found[start : bisect_left(self._found, f"{prefix[:-1]}0", lo=start)]
+        return self._found[_range_below(self._found, prefix)]
+
+    def passed(self, prefix: str = "") -> list[str]:
+        """Return the entries below `prefix` that are no values, without it; see `Container.passed`.
+
+        Notes:
+            Some formats know these entries only once the names are listed.
+        """
+        if self._passed is None or len(self._passed) != len(self._container.passed):
+            self._passed = sorted(self._container.passed)
+        inside = self._passed[_range_below(self._passed, prefix)]
+        return [name.removeprefix(prefix) for name in inside]
+
+    def outside(self, prefixes: Iterable[str]) -> Iterator[str]:
+        """Yield the names, and the entries that are no values, below none of the groups.
+
+        Args:
+            prefixes: groups with a "/" at their end.
+
+        Raises:
+            FormatError: see `below`.
+        """
+        groups = sorted(prefixes)
+        for ordered in (self.below(), sorted(self._container.passed)):
+            begin = 0
+            for prefix in groups:
+                inside = _range_below(ordered, prefix)
+                yield from ordered[begin : inside.start]
+                begin = max(begin, inside.stop)
+            yield from ordered[begin:]
+
+
+def _range_below(ordered: Sequence[str], prefix: str) -> slice:
+    """Return the range of the ordered names that begin with `prefix`: "" or a group and "/"."""
+    if not prefix:
+        return slice(0, len(ordered))
+    start = bisect_left(ordered, prefix)
+    # "0" is the next character after "/".
+    return slice(start, bisect_left(ordered, f"{prefix[:-1]}0", lo=start))
 
 
 _OUTER = frozenset({"data", "obs", "observation", "observations"})
@@ -432,6 +467,7 @@ class FieldMap:
                     container, name, partial(_is_enough, room[0], partial(later, name))
                 )
             except (FormatError, MissingDependencyError):
+                passed.append(name.removeprefix(prefix))
                 continue
             short_name = name.removeprefix(prefix)
             if value is None or value.dtype.kind not in "iuf":

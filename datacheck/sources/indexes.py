@@ -28,6 +28,8 @@ from datacheck.sources.named_files import (
     LISTS,
     LOST_VIDEOS,
     MEDIA,
+    NO_TEMPLATE,
+    OUTSIDE,
     TABLES,
     UNCOMPARED,
     count_files,
@@ -333,6 +335,8 @@ _OF_GONE = "of the files that indexes name"
 # A child returns sentences only; these are their beginnings or ends.
 _KINDS = {
     LOST_VIDEOS: "videos",
+    OUTSIDE: "outside",
+    NO_TEMPLATE: "outside",
     UNCOMPARED: "uncompared",
     FAR_MORE: "unsought",
     _OF_GONE: "unsought",

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datacheck.errors import FormatError, SchemaError
-from datacheck.model.row_keys import storable_names
+from datacheck.model.row_keys import storable, storable_names
 from datacheck.model.sample import Block, Column, Container, Depth, Origin, Piece
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import FieldSpec, Schema
@@ -71,6 +71,7 @@ class FileSource(Source):
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             unlisted_values = self.others(item, container, values, known=container_names)
+            self.note_unread(item, container, container.passed)
         about = item.location
         try:
             absent_facts = self.with_companions(values, item, item.names, shelf)
@@ -89,6 +90,21 @@ class FileSource(Source):
 NO_GROUP = "holds no group like"
 _TEXT = FieldSpec(dtype="json")
 _MOST_NAME_BYTES = 1_000  # as JSON, of a group that a list in the file names
+
+
+_MASKS = "mask"  # where robomimic and LIBERO keep lists of samples
+_MOST_OUTSIDE = 64  # names of one file outside of its samples
+_MORE_OUTSIDE = "more outside of the samples"
+
+
+def _is_list(container: Container, name: str, lists: str) -> bool:
+    """Return whether a value is a list of samples: text, or nothing, below the group of lists."""
+    if not name.startswith(lists):
+        return False
+    try:
+        return container.stores_text(name) or 0 in container.peek(name)[0]
+    except (KeyError, FormatError):
+        return False
 
 
 class GroupSource(Source):
@@ -142,6 +158,8 @@ class GroupSource(Source):
                     )
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
+            if item.keys is None and self.is_scan and (self.unlisted or fields.everything):
+                self._note_outside(item, container, container_names, groups)
             if item.keys is None and self.schema.samples.masks:
                 yield from self._absent(
                     item, container, container_names, self.schema.samples.masks.strip("/"), groups
@@ -180,6 +198,42 @@ class GroupSource(Source):
                 "DC105",
                 f"/{name} names it, but the file holds no such group",
             )
+
+    def note_passed(
+        self, item: Item, container: Container, container_names: ContainerNames, prefix: str
+    ) -> None:
+        """Note the entries of a group that become no field."""
+        self.note_unread(item, container, container_names.passed(prefix))
+
+    def _note_outside(
+        self,
+        item: Item,
+        container: Container,
+        container_names: ContainerNames,
+        groups: Mapping[str, tuple[str, dict[str, str]]],
+    ) -> None:
+        """Note the values of a file outside of all samples: they are neither read nor judged.
+
+        Notes:
+            Lists of samples, which robomimic and LIBERO write beside the samples, are silent, and
+            so are values that a field of the schema names.
+        """
+        fields, _ = self.way(item.split)
+        used = {place.at.strip("/") for place in fields.own if place.at.startswith("/")}
+        lists = f"{(self.schema.samples.masks or _MASKS).strip('/')}/"
+        try:
+            names = container_names.outside(f"{stored}/" for stored, _ in groups.values())
+            unused = (
+                name for name in names if name not in used and not _is_list(container, name, lists)
+            )
+            outside = list(islice(unused, _MOST_OUTSIDE + 1))
+        except FormatError:  # more objects than are listed
+            outside = [""]
+        if outside:
+            self.partly.add(item.path)
+            shown = [f"/{shortened(name, _MOST_NAME_BYTES)}" for name in outside[:_MOST_OUTSIDE]]
+            more = [_MORE_OUTSIDE] if len(outside) > _MOST_OUTSIDE else []
+            self.passed.update(storable([*shown, *more]))
 
     def _nothing(self) -> str:
         return f"{NO_GROUP} {self.schema.samples.each}"
@@ -220,10 +274,11 @@ class GroupSource(Source):
             absent_facts = self.with_companions(values, item, placeholders, shelf)
             attrs = attributes.of(stored_name) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
-            sample_facts, label = self.facts(item, about, values, attrs)
             unlisted_values = self.others(
                 item, attributes.container, values, f"{stored_name}/", container_names
             )
+            self.note_passed(item, attributes.container, container_names, f"{stored_name}/")
+            sample_facts, label = self.facts(item, about, values, attrs)
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
         return Piece(
@@ -242,6 +297,20 @@ class KeySource(GroupSource):
     def inner_names(self) -> tuple[str, ...]:
         """Always empty: keys have no placeholders."""
         return ()
+
+    def _note_outside(
+        self,
+        item: Item,
+        container: Container,
+        container_names: ContainerNames,
+        groups: Mapping[str, tuple[str, dict[str, str]]],
+    ) -> None:
+        """Do nothing: a shard has nothing outside of its keys."""
+
+    def note_passed(
+        self, item: Item, container: Container, container_names: ContainerNames, prefix: str
+    ) -> None:
+        """Keep what was noted when the file was opened: it counts the columns of all samples."""
 
     def _nothing(self) -> str:
         return "holds no key: samples.each: key is for shards (.tar, .mds)"

@@ -17,7 +17,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.jsonl import parse_small
-from datacheck.formats.limits import check_bytes, check_samples
+from datacheck.formats.limits import check_bytes, check_samples, path_below
 from datacheck.model.table import Note, Texts
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import EpisodeSpec, Schema
@@ -46,6 +46,10 @@ _VIDEOS = 100_000  # videos whose paths are checked
 # LeRobot writes tables of up to 100 MB, and each data file is read with all of them.
 _MOST_TABLES = 1_000
 _LONGEST = 255  # bytes of a file name
+
+
+class PathTemplateError(FormatError):
+    """A template of paths that cannot be filled, so the files of the dataset are unknown."""
 
 
 class Meta(NamedTuple):
@@ -143,6 +147,7 @@ def read_videos(base: File) -> list[str]:
     """Return the sorted paths of at most 100,000 videos that the dataset's meta folder names.
 
     Raises:
+        PathTemplateError: the template of the paths cannot be filled.
         FormatError: the meta folder is missing or damaged.
     """
     info = _info(base)
@@ -383,17 +388,17 @@ def _whole(value: Any, where: str) -> int:
 
 
 def _filled(template: str, names: Mapping[str, int | str]) -> str:
-    """Return the path that the template gives for these numbers.
+    """Return the path that the template gives for these numbers, normalised if it stays below.
 
     Raises:
-        FormatError: the template needs more than formatted numbers, so its paths are unknown.
+        PathTemplateError: the template needs more than formatted numbers, so its paths are unknown.
     """
     if strange := re.search(r"[{}][^{}]{0,40}", _PLACE.sub("", template)):
         msg = (
             f"{INFO}: the template of a path has {strange[0]!r}; numbers are filled in, such as "
             f"{{file_index:03d}}"
         )
-        raise FormatError(msg)
+        raise PathTemplateError(msg)
 
     def shown(placeholder: re.Match[str]) -> str:
         name, form = placeholder.groups()
@@ -404,16 +409,17 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
                 f"{INFO}: the template of a path has {placeholder[0]!r}, for which there is no number "
                 f"of that form"
             )
-            raise FormatError(msg) from error
+            raise PathTemplateError(msg) from error
         if len(text) > _LONGEST:
             msg = (
                 f"{INFO}: the template of a path has {placeholder[0]!r}, which makes a name of "
                 f"{len(text):,} letters"
             )
-            raise FormatError(msg)
+            raise PathTemplateError(msg)
         return text
 
-    return _PLACE.sub(shown, template)
+    path = _PLACE.sub(shown, template)
+    return path_below(path) or path
 
 
 # --------------------------------------------------------------------------------------- step rates

@@ -12,10 +12,18 @@ from typing import Any
 import orjson
 
 from datacheck.errors import FormatError, MissingDependencyError
+from datacheck.formats.limits import path_below
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
 from datacheck.runtime.beneath import File
-from datacheck.sources.lerobot import INFO, meta_files, read_meta, read_rate, read_videos
+from datacheck.sources.lerobot import (
+    INFO,
+    PathTemplateError,
+    meta_files,
+    read_meta,
+    read_rate,
+    read_videos,
+)
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
 from datacheck.workers.wire import answers, text
@@ -48,10 +56,13 @@ _CELLS = re.compile(r"[,;\t\r\n]")
 _READ_BYTES = 1 << 20
 _ID = re.compile(r"[\w./-]{1,200}")
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, MEDIA))})", re.IGNORECASE)
+_SHOWN = 100  # characters of a name in a sentence
 _MOST_NAMES = 100_000  # of a single document
 MOST_NAMED = 200_000  # of all documents
 # The beginnings or ends of sentences that a child returns.
 LOST_VIDEOS = "names videos that are not there"
+OUTSIDE = "names files outside of its folder, which are not looked for"
+NO_TEMPLATE = "names videos by a template that cannot be filled"
 UNCOMPARED = "names files that are not compared with those there"
 FAR_MORE = "as the indexes together name far more than there are"
 
@@ -160,12 +171,14 @@ def _files_of(path: str, index: str | None, place: File) -> list[str]:
 
 def _of_mds(path: str, place: File) -> dict[str, Any]:
     folder = path.removesuffix(INDEX)
-    shards = named_shards(place)
+    shards, outside = named_shards(place)
     files = [
         ([folder + name for name in names], f"{str(samples)[:20]} samples")
         for names, samples in shards
     ]
-    return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
+    count = len(shards) + len(outside)
+    faults = _outside_faults(outside, f"{count:,} shards")
+    return {"path": path, "read": [path] if count else [], "files": files, "faults": faults}
 
 
 def _of_lerobot(path: str, base: File) -> dict[str, Any]:
@@ -176,10 +189,11 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
     except FormatError as error:
         faults.append(str(error).removeprefix(f"{INFO}, "))
     faults += _lost_videos(base)
-    files = [
-        ([folder + name], _episodes_phrase(numbers))
-        for name, numbers in read_meta(base).files.items()
-    ]
+    named = read_meta(base).files
+    inside = {name: numbers for name, numbers in named.items() if path_below(name) is not None}
+    outside = [name for name in named if name not in inside]
+    faults += _outside_faults(outside, f"{len(named):,} files of episodes")
+    files = [([folder + name], _episodes_phrase(numbers)) for name, numbers in inside.items()]
     return {
         "path": path,
         "read": [folder + name for name in meta_files(base)],
@@ -189,23 +203,30 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
 
 
 def _lost_videos(base: File) -> list[str]:
-    """Return a sentence about missing videos that a meta folder names, [] if there are none."""
+    """Return sentences about missing videos that a meta folder names, [] if there are none."""
     try:
         video_paths = read_videos(base)
+    except PathTemplateError as error:
+        return [f"{NO_TEMPLATE}: {str(error).removeprefix(f'{INFO}: ')}"]
     # It has no video paths, or in another form: the expected videos are unknown.
     except FormatError:
         return []
-    safe_paths = [
-        path
-        for path in video_paths
-        if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path
-    ]
-    missing_paths = [path for path in safe_paths if not (base / path).is_file()]
+    inside = [path for path in video_paths if path_below(path) is not None]
+    missing = [path for path in inside if not (base / path).is_file()]
+    lost = (
+        [f"{LOST_VIDEOS}: {len(missing):,} of {len(inside):,}, such as {missing[0]}"]
+        if missing
+        else []
+    )
+    outside = [path for path in video_paths if path_below(path) is None]
+    return lost + _outside_faults(outside, f"{len(video_paths):,} videos")
+
+
+def _outside_faults(outside: Sequence[str], named: str) -> list[str]:
+    """Return a sentence about the paths that leave the folder of an index, [] for none."""
     return (
-        [
-            f"{LOST_VIDEOS}: {len(missing_paths):,} of {len(safe_paths):,}, such as {missing_paths[0]}"
-        ]
-        if missing_paths
+        [f"{OUTSIDE}: {len(outside):,} of {named}, such as {outside[0][:_SHOWN]!r}"]
+        if outside
         else []
     )
 

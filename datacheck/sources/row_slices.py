@@ -341,6 +341,7 @@ class RowSliceSource(Source):
             self.left_out(item.path, strips.values)
             if self.unlisted:
                 self.passed.update(strips.add_unlisted(fields))
+            self.note_unread(item, container, container.passed)
             numbers, spans = self.spans(item, container, strips)
             places: Sequence[int] = range(len(spans))
             if item.rows is not None:

@@ -98,6 +98,44 @@ def test_types_that_are_no_values_are_not_listed_but_say_why(name, why):
             container.read(name)
 
 
+def test_entries_that_are_no_values_are_named_once_the_values_are_listed(tmp_path):
+    """Else a scan says that all of a file was read, whatever these entries hold."""
+    with open_container(CORPUS / "hdf5/y_types.hdf5") as container:
+        container.names()
+        # An empty dataspace holds nothing.
+        assert (container.passed, container.opaque) == (["opaque", "reference"], True)
+    cloud = h5py.vlen_dtype(np.dtype([("p", "f4", (3,))]))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = np.zeros(3)
+        file.create_dataset("g/cloud", (2,), cloud)
+        member = np.dtype([("x", "f4"), ("raw", "V7"), ("deep", [("n", "i4"), ("blob", "V3")])])
+        file.create_dataset("t", (2,), member)
+        file.create_dataset("bits", (2,), h5py.ref_dtype)
+    with open_container(tmp_path / "a.h5") as container:
+        assert container.names() == ["a", "t.deep.n", "t.x"]
+        assert container.passed == ["bits", "g/cloud", "t.deep.blob", "t.raw"]
+        assert container.opaque
+
+
+def test_names_of_entries_that_are_no_values_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "_MOST_PASSED", 3)
+    monkeypatch.setattr(hdf5, "_LONGEST_PASSED", 5)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(9):
+            file[f"{number}-long-name"] = np.void(b"x")
+    with open_container(tmp_path / "a.h5") as container:
+        assert container.names() == []
+        assert container.passed == ["0-lon", "1-lon", "2-lon"]
+
+
+def test_references_alone_hold_no_bytes(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("r", (2,), h5py.ref_dtype)
+    with open_container(tmp_path / "a.h5") as container:
+        container.names()
+        assert (container.passed, container.opaque) == (["r"], False)
+
+
 def test_links_inside_the_file_are_followed_and_circles_end():
     with open_container(CORPUS / "hdf5/y_links.hdf5") as container:
         # C is a second link to the group a, a/up leads back

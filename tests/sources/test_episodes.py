@@ -537,13 +537,17 @@ def test_a_pipe_in_the_meta_folder_is_not_waited_for(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "place", ["../data/chunk-{chunk_index:03d}/", "/data/chunk-{chunk_index:03d}/", "\0", "data//"]
+    "place", ["../data/chunk-{chunk_index:03d}/", "/data/chunk-{chunk_index:03d}/", "\0"]
 )
-def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
+def test_a_meta_folder_that_names_files_elsewhere_is_told_and_none_is_looked_for(tmp_path, place):
     folder = v3(tmp_path / "data")
     info_of(folder, data_path=place + "file-{file_index:03d}.parquet")
     listing, spec = list_files(folder), load_schema("lerobot")
-    assert not with_indexes(plan_work(spec, listing), spec, listing).notes
+    (note,) = with_indexes(plan_work(spec, listing), spec, listing).notes
+    assert (note.code, note.key, note.missing) == ("DC105", "meta/info.json", False)
+    # The episodes of the helper lie in two files.
+    assert "names files outside of its folder" in note.reason
+    assert "2 of 2 files of episodes, such as" in note.reason
 
 
 def test_the_rate_that_a_dataset_tells_now_is_none_of_a_listing_of_before(tmp_path):
@@ -673,6 +677,55 @@ def test_videos_that_the_meta_folder_names_and_that_are_gone_are_an_error(tmp_pa
     (folder / paths[-1]).unlink()
     (said,) = _lost_videos(base)
     assert said == f"names videos that are not there: 1 of {len(paths)}, such as {paths[-1]}"
+
+
+@pytest.mark.parametrize("prefix", ["./", "videos/../", ".//"])
+@pytest.mark.parametrize(("make", "version"), [(v2, "v2"), (v3, "v3")])
+def test_videos_that_are_gone_are_missed_however_their_paths_are_written(
+    tmp_path, make, version, prefix
+):
+    folder = make(tmp_path / "data")
+    paths = with_videos(folder, version)
+    info_of(folder, video_path=prefix + (V2_VIDEO if version == "v2" else V3_VIDEO))
+    base = Roots(folder, {}).file("")
+    assert _lost_videos(base) == []
+    (folder / paths[-1]).unlink()
+    (said,) = _lost_videos(base)
+    assert said == f"names videos that are not there: 1 of {len(paths)}, such as {paths[-1]}"
+
+
+@pytest.mark.parametrize("prefix", ["../", "/", "videos/../../"])
+def test_videos_outside_of_the_dataset_are_an_error(tmp_path, prefix):
+    folder = v3(tmp_path / "data")
+    with_videos(folder, "v3")
+    info_of(folder, video_path=prefix + V3_VIDEO)
+    (finding,) = scan(folder).report.findings
+    assert (finding.code, finding.severity) == ("DC105", "error")
+    assert "names files outside of its folder" in finding.message
+    assert "4 of 4 videos, such as" in finding.message
+
+
+@pytest.mark.parametrize("template", ["{video_key.x}.mp4", "{unknown:03d}.mp4", "{video_key:d}"])
+def test_a_template_of_videos_that_cannot_be_filled_is_an_error(tmp_path, template):
+    """Otherwise it would switch the search for lost videos off."""
+    folder = v3(tmp_path / "data")
+    with_videos(folder, "v3")
+    info_of(folder, video_path=template)
+    (finding,) = scan(folder).report.findings
+    assert (finding.code, finding.severity) == ("DC105", "error")
+    assert "names videos by a template that cannot be filled" in finding.message
+
+
+def test_files_of_episodes_are_missed_however_their_paths_are_written(tmp_path):
+    folder = v3(tmp_path / "data")
+    template = json.loads((folder / "meta/info.json").read_text())["data_path"]
+    info_of(folder, data_path=f"./{template}")
+    assert scan(folder).report.findings == []
+    gone = sorted((folder / "data").rglob("*.parquet"))[-1]
+    gone.unlink()
+    (finding,) = scan(folder).report.findings
+    assert finding.code == "DC105"
+    assert finding.measured["missing"] == [gone.relative_to(folder).as_posix()]
 
 
 def test_a_scan_of_a_dataset_without_its_videos_is_an_error(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, TooManySamplesError
-from datacheck.sources import Item, open_source
+from datacheck.sources import Item, kinds, open_source
 from tests.sources.schemas import every, facts, schema
 
 DEMOS = {"files": "{task}_demo.hdf5", "each": "/data/demo_*", "group": "{file}"}
@@ -376,3 +376,74 @@ def test_a_list_in_the_file_with_a_name_that_is_not_utf_8_is_a_finding(tmp_path,
 def test_an_empty_list_in_the_file_names_nothing(tmp_path):
     _, unread = lists(tmp_path, valid=np.zeros(0))
     assert unread == []
+
+
+def test_entries_of_groups_that_are_no_values_are_named_without_the_group(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 4})
+    with h5py.File(path, "a") as file:
+        file["data/demo_1/jpeg"] = np.void(b"bytes")
+    source = open_source(schema(DEMOS, {"actions": {}, "*": {}}), tmp_path)
+    told = facts(source, item(path))
+    assert source.passed == {"jpeg"}
+    first, second = (told[f"lift_demo.hdf5:/data/demo_{n}"] for n in (0, 1))
+    assert ("unread" in first, "opaque" in first) == (False, False)
+    assert (second["unread"], second["opaque"]) == (1, 1)
+
+
+def test_values_outside_of_the_samples_are_named_and_the_file_counts_as_partly_read(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 10: 4})
+    with h5py.File(path, "a") as file:
+        file["data/Demo_1/a"] = file["data/loose"] = file["other/x"] = np.full(3, np.nan)
+        file["data/blob"] = np.void(b"bytes")
+    for fields in ({"actions": {}}, {"*": {}}):
+        source = open_source(schema(DEMOS, fields), tmp_path, level="deep")
+        source.unlisted = "*" not in fields
+        every(source, item(path))
+        assert source.passed == {"/data/Demo_1/a", "/data/loose", "/data/blob", "/other/x"}
+        assert source.partly == {path.name}
+    # A field of the schema may name one of them.
+    source = open_source(
+        schema(DEMOS, {"*": {}, "all": {"at": "/data/loose"}}), tmp_path, level="deep"
+    )
+    every(source, item(path))
+    assert source.passed == {"/data/Demo_1/a", "/data/blob", "/other/x"}
+
+
+def test_lists_of_samples_are_nothing_that_a_scan_left_out(tmp_path):
+    """`write` makes mask/train; robomimic also writes empty lists, LIBERO has none."""
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    with h5py.File(path, "a") as file:
+        file["mask/valid"] = np.array([], "f8")
+    source = open_source(schema(DEMOS, {"*": {}}), tmp_path, level="deep")
+    every(source, item(path))
+    assert (source.passed, source.partly) == (set(), set())
+    with h5py.File(path, "a") as file:
+        file["mask/numbers"] = np.zeros(3)
+    source = open_source(schema(DEMOS, {"*": {}}), tmp_path, level="deep")
+    every(source, item(path))
+    assert (source.passed, source.partly) == ({"/mask/numbers"}, {path.name})
+
+
+def test_names_outside_of_the_samples_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "_MOST_OUTSIDE", 3)
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    with h5py.File(path, "a") as file:
+        for number in range(9):
+            file[f"loose/{number}"] = np.zeros(3)
+    source = open_source(schema(DEMOS, {"*": {}}), tmp_path, level="deep")
+    every(source, item(path))
+    assert source.passed == {"/loose/0", "/loose/1", "/loose/2", "more outside of the samples"}
+
+
+def test_a_build_names_nothing_outside_of_the_samples(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    with h5py.File(path, "a") as file:
+        file["loose"] = np.zeros(3)
+    source = open_source(schema(DEMOS, {"*": {}}), tmp_path)
+    every(source, item(path))
+    assert source.passed == set()

@@ -9,6 +9,7 @@ import struct
 import tarfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -351,9 +352,40 @@ def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
     indexed(folder, lambda shard: shard["raw_data"].update(basename=name))
     with pytest.raises(FormatError, match=r"does not list it"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
-    assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {
-        "shard.00001.mds"
-    }
+    shards, outside = named_shards(folder / "index.json")
+    assert [names for names, _ in shards] == [["shard.00001.mds"]]
+    assert outside == [name if isinstance(name, str) else ""]
+
+
+@pytest.mark.parametrize("prefix", ["./", ".//", "sub/../"])
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_a_shard_that_is_gone_is_named_however_the_index_writes_its_path(mds, prefix):
+    """Streaming normalises the path, so the index is valid and the loss must not be hidden."""
+    folder, paths = mds
+    path = folder / "index.json"
+    said = json.loads(path.read_bytes())
+    for shard in said["shards"]:
+        shard["raw_data"]["basename"] = prefix + shard["raw_data"]["basename"]
+    path.write_text(json.dumps(said))
+    paths[1].unlink()
+    (finding,) = scan(folder).report.findings
+    assert finding.code == "DC105"
+    assert finding.measured["missing"] == ["shard.00001.mds"]
+
+
+@pytest.mark.parametrize("name", ["../data/shard.00001.mds", "/shard.00001.mds", ".", 7])
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_that_names_shards_outside_of_its_folder_is_an_error(mds, name):
+    folder, paths = mds
+    path = folder / "index.json"
+    said = json.loads(path.read_bytes())
+    said["shards"][1]["raw_data"]["basename"] = name
+    path.write_text(json.dumps(said))
+    paths[1].unlink()
+    (finding,) = scan(folder).report.findings
+    assert (finding.code, finding.severity) == ("DC105", "error")
+    shown = name if isinstance(name, str) else ""
+    assert f"1 of 2 shards, such as {shown!r}" in finding.message
 
 
 def test_columns_that_are_not_read_are_told(tmp_path):
@@ -370,6 +402,24 @@ def test_columns_that_are_not_read_are_told(tmp_path):
         if "not read" in said
     )
     assert said.endswith("not judged (not read, or there are too many): d")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_unlisted_values_of_a_type_that_is_not_read_are_told(tmp_path, suffix):
+    for number in range(2):
+        values = {"a": np.full((4, 3), number, "f4"), "raw": np.frombuffer(bytes(6), "V3")}
+        if suffix == "npz":
+            np.savez(tmp_path / f"{number}.npz", **values)
+        else:
+            with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+                for name, value in values.items():
+                    file[name] = value
+    spec = schema({"files": f"*.{suffix}"}, {"a": {"shape": ["P", 3]}, "b": {"optional": True}})
+    report = scan(tmp_path, spec).report
+    (said,) = (said for said in report.unchecked if "not read" in said)
+    assert said.endswith("not judged (not read, or there are too many): raw")
+    read = report.dataset["read"]
+    assert (read["fields_read"], read["fields"]) == (1, 2)
 
 
 def test_numbers_that_are_written_as_text_are_read_in_one_way_only(tmp_path):

@@ -51,7 +51,8 @@ def test_numbers_beside_the_listed_fields_are_read_and_pixels_texts_flags_and_la
     source, (block,) = blocks(demos, schema(DEMOS, LISTED))
     assert sorted(block.fields) == ["actions", "obs/eef_pos", "obs/picture"]
     assert block.fields["obs/eef_pos"].values[:, 0].tolist() == [0.0] * 5 + [1.0] * 5
-    assert source.passed == {"obs/large", "obs/wrist"}  # the report names them as not read
+    # The report names them as not read.
+    assert source.passed == {"/elsewhere", "obs/large", "obs/wrist"}
 
 
 def test_a_build_and_whoever_asks_for_listed_fields_only_get_no_others(demos):

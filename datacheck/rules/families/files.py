@@ -36,6 +36,7 @@ Array = np.ndarray[Any, Any]
 _OTHER_CODES = ("DC102", "DC103", "DC105", "DC110", "DC701")
 _FIXES = {  # by the kind of a DC105 note
     "videos": "Restore the videos.",
+    "outside": "Correct the paths in the index, and move the files below its folder.",
     "gone": "Restore the files, or take out what speaks of them.",
     "twice": "Take them off one of the lists.",
     "uncompared": "Scan its folders one by one to have them compared.",
@@ -44,7 +45,13 @@ _FIXES = {  # by the kind of a DC105 note
     "rates": "Scan its folders one by one to have each dataset judged by its rate.",
 }
 # None: an error, as for a missing file.
-_SEVERITIES = {"videos": None, "unsought": None, "rates": None, "uncompared": Severity.INFO}
+_SEVERITIES = {
+    "videos": None,
+    "outside": None,
+    "unsought": None,
+    "rates": None,
+    "uncompared": Severity.INFO,
+}
 # So many zeros are no coincidence; a force at rest or a single position has fewer numbers.
 _LEAST = 8
 _NOT_DATA = frozenset(
@@ -217,11 +224,12 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Each line of ``samples: {list: ...}`` has its file, and no entry of a YAML or JSON list is
         empty (errors). Each matching file is in one list, once (warning). Each file that the
-        ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names exists, including
-        videos (error). If most files that a JSON document or a table (.csv, .tsv) names exist, all
-        of them do. If two kinds of files side by side (such as images and depth maps) have the same
-        names, a third kind that has most of these names has all of them (warnings). No file name is
-        both in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
+        ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names exists below the
+        folder of the dataset, including videos (error). If most files that a JSON document or a
+        table (.csv, .tsv) names exist, all of them do. If two kinds of files side by side (such as
+        images and depth maps) have the same names, a third kind that has most of these names has
+        all of them (warnings). No file name is both in ``train.txt`` and in the ``val.txt`` or
+        ``test.txt`` beside it (warning).
     Why it matters:
         Loaders skip a missing file silently, so an epoch is shorter than the list says.
     Measure:
