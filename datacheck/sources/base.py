@@ -90,7 +90,11 @@ class Item:
     @property
     def location(self) -> SampleLocation:
         """The location of the file as a sample of its own."""
-        return SampleLocation(self.path, self.path, "", self.names, self.nbytes)
+        return self.location_of(self.path, "", self.names)
+
+    def location_of(self, key: str, inner: str, names: Mapping[str, str]) -> SampleLocation:
+        """Return the location of a sample inside the file; the arguments are the location's."""
+        return SampleLocation(key, self.path, inner, names, self.nbytes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""

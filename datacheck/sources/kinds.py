@@ -211,9 +211,8 @@ class GroupSource(Source):
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
         placeholders = {**item.names, **inner}
-        about = replace(
-            item.location, key=key, inner="" if inner else f"/{group}", names=placeholders
-        )
+        inner_path = "" if inner else f"/{group}"
+        about = item.location_of(key, inner_path, placeholders)
         try:
             values = fields.read(attributes.container, f"{stored_name}/", container_names)
             self.left_out(item.path, values)
