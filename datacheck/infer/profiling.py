@@ -115,7 +115,8 @@ def evenly_spaced(paths: Sequence[str], count: int) -> list[str]:
 
 def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSamples]:
     """Return what each readable file says of samples inside it."""
-    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
+    items = [{"path": path} for path in paths]
+    task = {"root": str(root.absolute()), "roots": {}, "items": items}
     limits = Limits(item_s=_LOOK_SECONDS)
     found: dict[str, InnerSamples] = {}
     for outcome in ordered_map(_INNER_GROUPS, [task], limits=limits, sandbox=sandbox_of(root, {})):

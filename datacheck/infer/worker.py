@@ -82,7 +82,7 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     """Return what each file of a task says of samples inside it.
 
     Args:
-        task: root, items (`Item.as_dict`).
+        task: root, roots (none), items (a path each).
         beat: called with an item's number before it is touched.
 
     Returns:
