@@ -123,7 +123,7 @@ def measured_rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) ->
     A sample on which a measurement of datacheck's own fails is unreadable; the others are judged.
     """
     try:
-        table = _rows_of(runner, block, unlisted=unlisted, strict=True)
+        table = _measure_rows(runner, block, unlisted=unlisted, strict=True)
     except UnmeasurableError:
         failing = {i: why for i in range(len(block)) if (why := _failure(runner, block.take([i])))}
     else:
@@ -136,10 +136,12 @@ def measured_rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) ->
             [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
         )
     if measurable := [i for i in range(len(block)) if i not in failing]:
-        yield _rows_of(runner, block.take(measurable), unlisted=unlisted, strict=False)
+        yield _measure_rows(runner, block.take(measurable), unlisted=unlisted, strict=False)
 
 
-def _rows_of(runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool) -> Table:
+def _measure_rows(
+    runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
+) -> Table:
     """Return the rows of a block.
 
     Fields that the schema does not list are measured, but are not part of the samples.
