@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Progress
+from datacheck.model.table import SKIPPED
 from datacheck.scan.coverage import first_bytes_notes
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measurement_settings import MeasurementSettings
@@ -27,15 +28,13 @@ from datacheck.scan.row_reuse import (
     reuse_all,
     reuse_rows,
     same_data_run,
-    skipped,
     unchanged,
 )
 from datacheck.scan.rows import BoundedTables, missing_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, last_finished
 from datacheck.scan.scanned_dataset import ScannedDataset
-from datacheck.sources.base import Work
-from datacheck.sources.listing import Listing
+from datacheck.sources import Listing, Work
 
 Array = np.ndarray[Any, Any]
 
@@ -168,7 +167,7 @@ def _state_of(
     whole = bool(
         gathered.reused.done.all()
         and (listing.entries.digests[gathered.used] != b"").all()
-        and not skipped(table)
+        and not (table.status == SKIPPED).any()
     )
     undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
     return RunState(
