@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.model.table import SKIPPED, Note, Table
+from datacheck.model.table import SKIPPED, Note, Slot, Table
 from datacheck.rules.selection import CHANGED
 from datacheck.scan.rows import BoundedTables, share_keys
 from datacheck.scan.run_dir import Journal
-from datacheck.scan.run_state import RunState, Slot, Slots
+from datacheck.scan.run_state import RunState, Slots
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing, carried_digests

@@ -23,6 +23,7 @@ from datacheck.model.table import (
     UNREADABLE,
     WIDE_NUMBER,
     Measured,
+    Slot,
     Table,
     Texts,
     concatenate,
@@ -162,7 +163,7 @@ def _failure(runner: MeasurementRunner, block: Block) -> str:
     return ""
 
 
-def slots_of(table: Table) -> set[tuple[str, str]]:
+def slots_of(table: Table) -> set[Slot]:
     """Return the (file, split) pairs of the rows."""
     files = Texts.of(table.files)
     splits = Texts.of(table.splits)
@@ -175,9 +176,7 @@ def slots_of(table: Table) -> set[tuple[str, str]]:
     }
 
 
-def may_answer(
-    table: Table, items: set[tuple[str, str]], whole_items: set[tuple[str, str]], *, plain: bool
-) -> bool:
+def may_answer(table: Table, items: set[Slot], whole_items: set[Slot], *, plain: bool) -> bool:
     """Tell whether a child may answer a task with these rows.
 
     All rows belong to the task's items, and each whole item has at least one row.

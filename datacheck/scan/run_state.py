@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.model.table import Note, Table, Texts
+from datacheck.model.table import Note, Slot, Table, Texts
 from datacheck.rules.base import pluralize
 from datacheck.runtime.documents import Arrays
 from datacheck.scan import run_documents
@@ -33,8 +33,6 @@ Array = np.ndarray[Any, Any]
 FORMAT = "datacheck.listing/2"
 LISTING_BYTES = 8 << 30  # at about 130 bytes a file
 STAMPS = 5  # numbers per file
-
-Slot = tuple[str, str]  # an item's path and split
 
 
 class Slots(Mapping[Slot, tuple[str, ...]]):

@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.model.table import Table, Texts, concatenate
+from datacheck.model.table import Slot, Table, Texts, concatenate
 from datacheck.plugins import add_module_folders
 from datacheck.rules.measurement import NOT_READ, MeasurementRunner, known_measures
 from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask
@@ -268,7 +268,7 @@ def _complete_rows(
 
     Every whole item without a row gets one, and so does every changed file's sample.
     """
-    changed: dict[tuple[str, str], str] = {}
+    changed: dict[Slot, str] = {}
     extra: list[Table] = []
     have = slots_of(table)
     for item, files in items:
@@ -280,7 +280,7 @@ def _complete_rows(
     if not changed:
         return concatenate([table, *extra]) if extra else table
     slots = list(zip(table.files, table.splits, strict=True))
-    keys: dict[tuple[str, str], list[str]] = {slot: [] for slot in changed}
+    keys: dict[Slot, list[str]] = {slot: [] for slot in changed}
     for key, slot in zip(table.keys, slots, strict=True):
         if slot in keys:
             keys[slot].append(key)

@@ -29,7 +29,7 @@ from datacheck.model.sample import (
     stack,
     value_bytes,
 )
-from datacheck.model.table import Note
+from datacheck.model.table import Note, Slot
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import Schema, file_templates
 from datacheck.sources.facts import Facts, SampleLocation
@@ -196,7 +196,7 @@ class Source(ABC):
         self.partly: set[str] = set()
         self.passed: set[str] = set()
         self.marks: dict[str, list[tuple[int, int]]] = {}
-        self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
+        self.cuts: dict[Slot, tuple[int, int]] = {}
         self.unlisted = False
         self._unread: dict[str, dict[str, Any]] = {}  # of the file that was opened last
         self._fields = fields
