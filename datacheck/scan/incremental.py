@@ -83,7 +83,7 @@ def measure_dataset(
     """
     last_run = last_finished(place.finished())
     last = same_data_run(last_run, dataset.listing, dataset.only)
-    interrupted = None if rehash else interrupted_run(journal, job.root, job.schema)
+    interrupted = None if rehash else interrupted_run(journal, job.source.root, job.source.schema)
     if (
         last_run is not None
         and interrupted is None
@@ -131,7 +131,7 @@ def _gather_rows(
     journal: Journal,
     progress: Progress | None,
 ) -> _GatheredRows:
-    source = job.open_source()
+    source = job.source.open()
     reused = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
     kept_files = int(reused.done.sum())
     kept_samples = sum(map(len, reused.tables))
@@ -140,7 +140,9 @@ def _gather_rows(
     fresh = measure(job, source, reused.listing, todo, journal, progress, kept_files)
     reused.done[places[fresh.done]] = True
     reused.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
-    tables = BoundedTables(job.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)])
+    tables = BoundedTables(
+        job.source.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)]
+    )
     if reused.tables and tables.lack(partly=reused.partly):
         return _gather_rows(dataset, work, job, settings, (), journal, progress)
     used = reused.used_files(work.items)

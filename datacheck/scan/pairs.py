@@ -23,8 +23,8 @@ from datacheck.rules import catalogue
 from datacheck.rules.base import Rule, RuleContext
 from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
-from datacheck.scan.measure_tasks import ReadSettings, ScanJob
-from datacheck.sources.base import Item, Unread
+from datacheck.scan.measure_tasks import ScanJob
+from datacheck.sources import Item, SourceSetup, Unread
 from datacheck.workers.parallel import TaskResult, ordered_map
 from datacheck.workers.wire import answers, int64, text
 
@@ -117,7 +117,7 @@ class Rereader:
             RuntimeError: `Rule.compare` raised; the text is its traceback.
         """
         job = self._job
-        task = job.as_wire() | {
+        task = job.source.absolute().as_dict() | {
             "rule": rule.code,
             "name": case.name,
             "split": split,
@@ -203,13 +203,13 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         values: (number, values by name) of the pairs whose samples could be read; crash: the
             traceback, or "".
     """
-    settings = ReadSettings.from_wire(task)
-    schema = settings.schema
+    setup = SourceSetup.from_dict(task)
+    schema = setup.schema
     rule = catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
     case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])
-    source = settings.open_source(fields=frozenset({case.name}) if case.name else None)
+    source = setup.open(fields=frozenset({case.name}) if case.name else None)
     samples: dict[tuple[Slot, str], Sample] = {}
     for place, item in _items_of_pairs(task["items"]):
         beat(place)
