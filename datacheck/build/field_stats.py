@@ -196,8 +196,7 @@ def measure_fields(
         the scan has measured those. If there are too many fields, those that the fewest samples
         have are left out, ties by name.
     """
-    absolute_roots = {name: path.absolute() for name, path in roots.items()}
-    shared = SourceSetup(schema, root.absolute(), absolute_roots).as_dict()
+    shared = SourceSetup(schema, root, roots).absolute().as_dict()
     tasks = [
         shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
         for i in range(0, len(items), TASK_ITEMS)

@@ -169,7 +169,7 @@ class Execution:
 
 
 def absolute(path: Path) -> Path:
-    """Return a path that other processes can use, with its links as they are."""
+    """Return an absolute path; ``..`` is removed as text, links stay."""
     return Path(os.path.abspath(path))  # noqa: PTH100  links stay links
 
 

@@ -15,7 +15,7 @@ from datacheck.infer.worker import GROUPS, InnerSamples
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import plan_work
-from datacheck.sources.kinds import NO_GROUP
+from datacheck.sources.kinds import NO_GROUP, SourceSetup
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map
@@ -115,7 +115,8 @@ def evenly_spaced(paths: Sequence[str], count: int) -> list[str]:
 
 def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSamples]:
     """Return what each readable file says of samples inside it."""
-    task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
+    items = [{"path": path} for path in paths]
+    task = {"root": str(root.absolute()), "roots": {}, "items": items}
     limits = Limits(item_s=_LOOK_SECONDS)
     found: dict[str, InnerSamples] = {}
     for outcome in ordered_map(_INNER_GROUPS, [task], limits=limits, sandbox=sandbox_of(root, {})):
@@ -154,9 +155,7 @@ def profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePro
     """
     items = plan_work(schema, listing).items
     chosen = items[:: max(1, len(items) // MOST_FILES)][:MOST_FILES]
-    task = {
-        "schema": schema.as_dict(),
-        "root": str(listing.root.absolute()),
+    task = SourceSetup(schema, listing.root, {}).absolute().as_dict() | {
         "items": [item.as_dict() for item in chosen],
         "most": MOST_SAMPLES,
     }

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block
 from datacheck.runtime.beneath import File
-from datacheck.schema.model import MOST_FIELDS, Schema
-from datacheck.sources import Item, Source, Unread, open_source
+from datacheck.schema.model import MOST_FIELDS
+from datacheck.sources import Item, Source, SourceSetup, Unread
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
 from datacheck.workers.wire import answers, natural, text
@@ -82,7 +81,7 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     """Return what each file of a task says of samples inside it.
 
     Args:
-        task: root, items (`Item.as_dict`).
+        task: root, roots (none), items (a path each).
         beat: called with an item's number before it is touched.
 
     Returns:
@@ -169,7 +168,7 @@ def profile_samples(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     """Return profiles of the fields in a few samples.
 
     Args:
-        task: schema (`Schema.as_dict`), root, items (`Item.as_dict`), most (samples in all).
+        task: a `SourceSetup` as JSON values, items (`Item.as_dict`), most (samples in all).
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
@@ -177,7 +176,7 @@ def profile_samples(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         failed (how many could not be read), unsupported (names of values of an unsupported kind),
         near_names (by the field that they were read for).
     """
-    source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
+    source = SourceSetup.from_dict(task).open()
     profiler = _Profiler(source)
     items = task["items"]
     for number, data in enumerate(items):

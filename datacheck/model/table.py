@@ -37,6 +37,8 @@ NOT_LISTED = "not listed: "
 FAULT = "a fault of datacheck: please report it"
 _KINDS = "biufOU"
 
+Slot = tuple[str, str]  # an item's path and split; its rows have them as file and split
+
 
 class Texts(Sequence[str]):
     """A column of texts with many duplicates: the distinct texts and one index per row.

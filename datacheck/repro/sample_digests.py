@@ -245,7 +245,9 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
 
 def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return the part of a task that all tasks share."""
-    return {"schema": schema.as_dict(), **folders_json(root, roots)}
+    from datacheck.sources import SourceSetup  # noqa: PLC0415  as above
+
+    return SourceSetup(schema, root, roots).absolute().as_dict()
 
 
 def folders_json(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
@@ -308,11 +310,9 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
 
 def source_of(task: dict[str, Any]) -> Source:
     """Return the source that reads the samples of a task; see `task_of`."""
-    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
-    from datacheck.sources import open_source  # noqa: PLC0415  as above
+    from datacheck.sources import SourceSetup  # noqa: PLC0415  as above
 
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    return open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
+    return SourceSetup.from_dict(task).open()
 
 
 def _digest_block(block: Block) -> list[Any]:

@@ -13,9 +13,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from datacheck.model.table import Slot
 from datacheck.scan.measure_tasks import MeasuredItems
 from datacheck.scan.rows import unread_rows
-from datacheck.scan.run_state import Slot
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
 from datacheck.sources.roots import Entry

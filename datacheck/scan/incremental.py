@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Progress
+from datacheck.model.table import SKIPPED
 from datacheck.scan.coverage import first_bytes_notes
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.measurement_settings import MeasurementSettings
@@ -27,15 +28,13 @@ from datacheck.scan.row_reuse import (
     reuse_all,
     reuse_rows,
     same_data_run,
-    skipped,
     unchanged,
 )
 from datacheck.scan.rows import BoundedTables, missing_rows
 from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, last_finished
 from datacheck.scan.scanned_dataset import ScannedDataset
-from datacheck.sources.base import Work
-from datacheck.sources.listing import Listing
+from datacheck.sources import Listing, Work
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +83,7 @@ def measure_dataset(
     """
     last_run = last_finished(place.finished())
     last = same_data_run(last_run, dataset.listing, dataset.only)
-    interrupted = None if rehash else interrupted_run(journal, job.root, job.schema)
+    interrupted = None if rehash else interrupted_run(journal, job.source.root, job.source.schema)
     if (
         last_run is not None
         and interrupted is None
@@ -132,7 +131,7 @@ def _gather_rows(
     journal: Journal,
     progress: Progress | None,
 ) -> _GatheredRows:
-    source = job.open_source()
+    source = job.source.open()
     reused = reuse_rows(dataset.listing, work.items, source.files, settings.key, earlier)
     kept_files = int(reused.done.sum())
     kept_samples = sum(map(len, reused.tables))
@@ -141,7 +140,9 @@ def _gather_rows(
     fresh = measure(job, source, reused.listing, todo, journal, progress, kept_files)
     reused.done[places[fresh.done]] = True
     reused.companions |= {int(places[place]): files for place, files in fresh.companions.items()}
-    tables = BoundedTables(job.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)])
+    tables = BoundedTables(
+        job.source.schema, [*reused.tables, *fresh.rows.tables(), missing_rows(work)]
+    )
     if reused.tables and tables.lack(partly=reused.partly):
         return _gather_rows(dataset, work, job, settings, (), journal, progress)
     used = reused.used_files(work.items)
@@ -168,7 +169,7 @@ def _state_of(
     whole = bool(
         gathered.reused.done.all()
         and (listing.entries.digests[gathered.used] != b"").all()
-        and not skipped(table)
+        and not (table.status == SKIPPED).any()
     )
     undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
     return RunState(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from datacheck.model.sample import Depth
@@ -17,61 +16,18 @@ from datacheck.rules.measurement import is_plain
 from datacheck.runtime.machine import usable_cpus
 from datacheck.runtime.sandbox import Sandbox, sandbox_parts
 from datacheck.schema.model import Schema
-from datacheck.sources import open_source
-from datacheck.sources.base import Item, Source
+from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
 from datacheck.sources.roots import Entry, sandbox_of
 from datacheck.workers.budget import Limits
 
 
 @dataclass(frozen=True)
-class ReadSettings:
-    """The files that a task reads, and the schema by which it reads them.
-
-    Args:
-        schema: what the samples hold.
-        root, roots: the data folder, and extra folders by name.
-    """
-
-    schema: Schema
-    root: Path
-    roots: Mapping[str, Path]
-
-    def absolute(self) -> ReadSettings:
-        """Return the settings with absolute folders: workers of a cluster run in other folders."""
-        roots = {name: path.absolute() for name, path in self.roots.items()}
-        return ReadSettings(self.schema, self.root.absolute(), roots)
-
-    def as_wire(self) -> dict[str, Any]:
-        """Return the settings as JSON values, with absolute folders."""
-        files = self.absolute()
-        return {
-            "schema": files.schema.as_dict(),
-            "root": str(files.root),
-            "roots": {name: str(path) for name, path in files.roots.items()},
-        }
-
-    @classmethod
-    def from_wire(cls, task: Mapping[str, Any]) -> ReadSettings:
-        """Return the settings of `as_wire`."""
-        return ReadSettings(
-            Schema.model_validate(task["schema"]),
-            Path(task["root"]),
-            {name: Path(path) for name, path in task["roots"].items()},
-        )
-
-    def open_source(
-        self, *, fields: frozenset[str] | None = None, level: Depth | None = None
-    ) -> Source:
-        """Return the source that reads the files; the arguments are those of `Source`."""
-        return open_source(self.schema, self.root, self.roots, fields=fields, level=level)
-
-
-@dataclass(frozen=True)
-class ScanJob(ReadSettings):
+class ScanJob:
     """The part of a scan that all of its tasks share.
 
     Args:
-        schema, root, roots: what to read and how.
+        source: the files, and the schema by which they are read.
         measures: names of the measurements.
         level: how deep to read.
         workers: processes; None: one for small data, one per core for large.
@@ -80,6 +36,7 @@ class ScanJob(ReadSettings):
         paths: folders in which a user's own modules are found.
     """
 
+    source: SourceSetup
     measures: Sequence[str]
     level: Depth = "numeric"
     workers: int | None = None
@@ -102,12 +59,12 @@ class ScanJob(ReadSettings):
     @property
     def plain(self) -> bool:
         """Whether all measurements are datacheck's own, so that the form of columns is known."""
-        return is_plain(self.schema)
+        return is_plain(self.source.schema)
 
     @property
     def sandbox(self) -> Sandbox | None:
         """The sandbox of the children; None where the schema names the user's own functions."""
-        return sandbox_of(self.root, self.roots, self.schema)
+        return sandbox_of(self.source.root, self.source.roots, self.source.schema)
 
     @property
     def sandbox_text(self) -> str:
@@ -116,29 +73,28 @@ class ScanJob(ReadSettings):
 
 
 @dataclass(frozen=True)
-class MeasureTask(ReadSettings):
+class MeasureTask:
     """Items for one child to read and measure.
 
     Args:
-        schema, root, roots, level: what to read and how.
+        source: the files, and the schema by which they are read.
+        level: how deep to read.
         measures: names of the measurements.
         items: what to read.
         paths: folders in which a user's own modules are found.
     """
 
+    source: SourceSetup
     level: Depth
     measures: Sequence[str]
     items: Sequence[Item]
     paths: Sequence[str]
 
-    @classmethod
-    def from_wire(cls, task: Mapping[str, Any]) -> MeasureTask:
+    @staticmethod
+    def from_wire(task: Mapping[str, Any]) -> MeasureTask:
         """Return the task of `task_wire`."""
-        settings = ReadSettings.from_wire(task)
-        return cls(
-            settings.schema,
-            settings.root,
-            settings.roots,
+        return MeasureTask(
+            source=SourceSetup.from_dict(task),
             level=task["level"],
             measures=task["measures"],
             items=[Item.from_dict(record) for record in task["items"]],
@@ -154,12 +110,12 @@ def task_wire(job: ScanJob, items: Sequence[Item], *, plain: bool) -> dict[str, 
         items: what to read.
         plain: as `ScanJob.plain`: only then the form of the columns is known, and the answer checked.
     """
-    return job.as_wire() | {
+    return job.source.absolute().as_dict() | {
         "measures": list(job.measures),
         "level": job.level,
         "items": [item.as_dict() for item in items],
         "paths": list(job.paths),
-        "without": _without_tokenizer(job.schema),
+        "without": _without_tokenizer(job.source.schema),
         "plain": plain,
     }
 

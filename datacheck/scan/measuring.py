@@ -73,7 +73,9 @@ class MeasureResult:
         """Return the result before the first task."""
         listed = listing.entries
         entries = Entries(listed.paths, listed.numbers.copy(), listed.digests.copy())
-        return cls(listing, todo, entries, np.zeros(len(todo), bool), BoundedTables(job.schema))
+        return cls(
+            listing, todo, entries, np.zeros(len(todo), bool), BoundedTables(job.source.schema)
+        )
 
     def add(self, answers: Sequence[MeasuredItems]) -> int:
         """Add the answer to a task, or the answers about one file; return the number of rows.
@@ -181,7 +183,9 @@ def measure(
     counts = _Counts(progress, len(items), sum(item.nbytes for item in items), kept)
     counts.tell()
     workers = _workers(job, counts.todo_bytes, len(items), _most_tasks(items))
-    cutter = FileCutter(source, job.root, job.roots, workers if job.scheduler is None else None)
+    cutter = FileCutter(
+        source, job.source.root, job.source.roots, workers if job.scheduler is None else None
+    )
     outcomes = _run_tasks(job, cutter, items, workers, counts)
     try:
         with closing(outcomes):  # type: ignore[type-var]
@@ -221,13 +225,13 @@ def _run_tasks(
     plain = job.plain
     tasks = (_tasks_of(job, batch, plain=plain) for batch in batches(cutter.items(items)))
     # A source of its own, because other threads call it.
-    content_key = partial(item_bytes, job.absolute().open_source())
+    content_key = partial(item_bytes, job.source.absolute().open())
     return ordered_map(
         _MEASURE,
         tasks,
         workers=workers,
         scheduler=job.scheduler,
-        limits=replace(job.limits, own_code=bool(job.schema.checks)),
+        limits=replace(job.limits, own_code=bool(job.source.schema.checks)),
         sandbox=job.sandbox,
         same=content_key,
         told=counts.tell,
@@ -314,14 +318,14 @@ def _check_visible(job: ScanJob, outcome: TaskResult, listing: Listing) -> None:
         read_files = (file for _, _, files in answer.items for file in files)
         for file in (file for file in read_files if file not in visible):
             place = listing.entries.find(file)
-            local_entry = stat_entry(job.root, file, job.roots)
+            local_entry = stat_entry(job.source.root, file, job.source.roots)
             if (
                 place >= 0
                 and local_entry is not None
                 and local_entry[1:3] == listing.entries[place][1:3]
             ):
                 msg = (
-                    f"{(job.root / file).absolute()}: is there, but not on {answer.host}, or "
+                    f"{(job.source.root / file).absolute()}: is there, but not on {answer.host}, or "
                     f"another one. "
                     "Every worker must see the data under the path that this command sees: in a "
                     "folder that is shared."
@@ -355,7 +359,7 @@ def _undigested_entries(job: ScanJob, files: Sequence[str]) -> list[Entry]:
 
     Reading the files here could take as long as it did in the child.
     """
-    entries = (stat_entry(job.root, file, job.roots) for file in files)
+    entries = (stat_entry(job.source.root, file, job.source.roots) for file in files)
     return [entry._replace(digest=NOT_WHOLE) for entry in entries if entry is not None]
 
 

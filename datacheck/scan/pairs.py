@@ -18,18 +18,17 @@ import numpy as np
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.model.finding import Progress, Tick, note_reporter
 from datacheck.model.sample import Sample
-from datacheck.model.table import Rows
+from datacheck.model.table import Rows, Slot
 from datacheck.rules import catalogue
 from datacheck.rules.base import Rule, RuleContext
 from datacheck.rules.engine import PairReader
 from datacheck.runtime.hashing import digest_value
-from datacheck.scan.measure_tasks import ReadSettings, ScanJob
-from datacheck.sources.base import Item, Unread
+from datacheck.scan.measure_tasks import ScanJob
+from datacheck.sources import Item, SourceSetup, Unread
 from datacheck.workers.parallel import TaskResult, ordered_map
 from datacheck.workers.wire import answers, int64, text
 
 Array = np.ndarray[Any, Any]
-_Slot = tuple[str, str]  # an item's path and split
 
 TASK_BYTES = 64 << 20
 _FEW_TASKS = 4  # one process does these before a cluster has started
@@ -106,7 +105,7 @@ class Rereader:
         self._report = note_reporter(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
 
     @cached_property
-    def _items(self) -> dict[_Slot, Item]:
+    def _items(self) -> dict[Slot, Item]:
         return {(item.path, item.split): item for item in self._planned()}
 
     def __call__(
@@ -118,7 +117,7 @@ class Rereader:
             RuntimeError: `Rule.compare` raised; the text is its traceback.
         """
         job = self._job
-        task = job.as_wire() | {
+        task = job.source.absolute().as_dict() | {
             "rule": rule.code,
             "name": case.name,
             "split": split,
@@ -204,14 +203,14 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         values: (number, values by name) of the pairs whose samples could be read; crash: the
             traceback, or "".
     """
-    settings = ReadSettings.from_wire(task)
-    schema = settings.schema
+    setup = SourceSetup.from_dict(task)
+    schema = setup.schema
     rule = catalogue()[task["rule"]]
     assert rule.compare is not None
     judged = schema.for_split(task["split"]) if task["split"] else schema
     case = RuleContext(judged, task["name"], judged.spec(task["name"]), task["options"])
-    source = settings.open_source(fields=frozenset({case.name}) if case.name else None)
-    samples: dict[tuple[_Slot, str], Sample] = {}
+    source = setup.open(fields=frozenset({case.name}) if case.name else None)
+    samples: dict[tuple[Slot, str], Sample] = {}
     for place, item in _items_of_pairs(task["items"]):
         beat(place)
         for block in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
@@ -237,9 +236,9 @@ def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 def _items_of_pairs(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
     """Yield each file once, with all of its requested keys, and the first pair that needs it."""
-    first_pair: dict[_Slot, int] = {}
-    items: dict[_Slot, dict[str, Any]] = {}
-    keys: dict[_Slot, set[str]] = {}
+    first_pair: dict[Slot, int] = {}
+    items: dict[Slot, dict[str, Any]] = {}
+    keys: dict[Slot, set[str]] = {}
     for place, pair in enumerate(pairs):
         for side in pair["sides"]:
             slot = (side["path"], side["split"])

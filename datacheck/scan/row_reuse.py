@@ -5,7 +5,6 @@ Earlier scans are the last finished one, and an interrupted one that has left it
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.model.table import SKIPPED, Note, Table
+from datacheck.model.table import SKIPPED, Note, Slot, Table
 from datacheck.rules.selection import CHANGED
 from datacheck.scan.rows import BoundedTables, share_keys
 from datacheck.scan.run_dir import Journal
-from datacheck.scan.run_state import RunState, Slot, Slots
+from datacheck.scan.run_state import RunState, Slots
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Listing, carried_digests
@@ -88,13 +87,13 @@ def interrupted_run(journal: Journal, root: Path, schema: Schema) -> RunState | 
     tables = BoundedTables(schema)
     undeclared: set[str] = set()
     for part in journal.parts():
-        # Any error: a damaged part counts as not done.
-        with contextlib.suppress(Exception):
-            undeclared |= part.undeclared
-            for table in part.tables:
-                tables.add(table)
-            entries |= part.entries
-            items |= part.items
+        # `parts` has checked the part. An error here must not be suppressed: rows without their
+        # items would come twice.
+        for table in part.tables:
+            tables.add(table)
+        undeclared |= part.undeclared
+        entries |= part.entries
+        items |= part.items
     if not items:
         return None
     listing = Listing(root, Entries.of(entries.values()))
@@ -205,7 +204,7 @@ def reuse_rows(
         if past.key != key:
             continue
         reused_slots: set[Slot] = set()
-        skipped_slots = skipped(past.table)
+        skipped_slots = _skipped(past.table)
         for place, item in enumerate(items):
             slot = item.path, item.split
             if (
@@ -229,7 +228,7 @@ def reuse_rows(
     return reused
 
 
-def skipped(table: Table) -> set[Slot]:
+def _skipped(table: Table) -> set[Slot]:
     """Return path and split of the items with skipped samples."""
     return {
         (table.files[i], table.splits[i]) for i in np.flatnonzero(table.status == SKIPPED).tolist()

@@ -23,6 +23,7 @@ from datacheck.model.table import (
     UNREADABLE,
     WIDE_NUMBER,
     Measured,
+    Slot,
     Table,
     Texts,
     concatenate,
@@ -123,7 +124,7 @@ def measured_rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) ->
     A sample on which a measurement of datacheck's own fails is unreadable; the others are judged.
     """
     try:
-        table = _rows_of(runner, block, unlisted=unlisted, strict=True)
+        table = _measure_rows(runner, block, unlisted=unlisted, strict=True)
     except UnmeasurableError:
         failing = {i: why for i in range(len(block)) if (why := _failure(runner, block.take([i])))}
     else:
@@ -136,10 +137,12 @@ def measured_rows(runner: MeasurementRunner, block: Block, *, unlisted: bool) ->
             [Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split
         )
     if measurable := [i for i in range(len(block)) if i not in failing]:
-        yield _rows_of(runner, block.take(measurable), unlisted=unlisted, strict=False)
+        yield _measure_rows(runner, block.take(measurable), unlisted=unlisted, strict=False)
 
 
-def _rows_of(runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool) -> Table:
+def _measure_rows(
+    runner: MeasurementRunner, block: Block, *, unlisted: bool, strict: bool
+) -> Table:
     """Return the rows of a block.
 
     Fields that the schema does not list are measured, but are not part of the samples.
@@ -160,7 +163,7 @@ def _failure(runner: MeasurementRunner, block: Block) -> str:
     return ""
 
 
-def slots_of(table: Table) -> set[tuple[str, str]]:
+def slots_of(table: Table) -> set[Slot]:
     """Return the (file, split) pairs of the rows."""
     files = Texts.of(table.files)
     splits = Texts.of(table.splits)
@@ -173,9 +176,7 @@ def slots_of(table: Table) -> set[tuple[str, str]]:
     }
 
 
-def may_answer(
-    table: Table, items: set[tuple[str, str]], whole_items: set[tuple[str, str]], *, plain: bool
-) -> bool:
+def may_answer(table: Table, items: set[Slot], whole_items: set[Slot], *, plain: bool) -> bool:
     """Tell whether a child may answer a task with these rows.
 
     All rows belong to the task's items, and each whole item has at least one row.

@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from datacheck.errors import StorageError, UsageError, check_name
-from datacheck.model.table import Table
+from datacheck.model.table import Slot, Table
 from datacheck.runtime import beneath, folders, fsops
 from datacheck.runtime.documents import check_values
 from datacheck.runtime.hashing import digest_value
@@ -277,7 +277,7 @@ class StoredPart:
     """
 
     tables: Sequence[Table]
-    items: Mapping[tuple[str, str], Sequence[str]]
+    items: Mapping[Slot, Sequence[str]]
     entries: Mapping[str, Entry]
     undeclared: AbstractSet[str]
 

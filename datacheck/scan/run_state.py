@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 import orjson
 
-from datacheck.errors import UsageError
 from datacheck.model.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.model.table import Note, Table, Texts
+from datacheck.model.table import Note, Slot, Table, Texts
 from datacheck.rules.base import pluralize
 from datacheck.runtime.documents import Arrays
 from datacheck.scan import run_documents
@@ -34,8 +33,6 @@ Array = np.ndarray[Any, Any]
 FORMAT = "datacheck.listing/2"
 LISTING_BYTES = 8 << 30  # at about 130 bytes a file
 STAMPS = 5  # numbers per file
-
-Slot = tuple[str, str]  # an item's path and split
 
 
 class Slots(Mapping[Slot, tuple[str, ...]]):
@@ -423,10 +420,7 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
         UsageError: there is no such run, or it cannot be read.
         StorageError: this user may not read it.
     """
-    place = run_documents.run_in(folder)
-    if place is None:
-        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
-        raise UsageError(msg)
+    place = run_documents.finished_run(folder)
     try:
         return read(place, read_result(place))
     except Exception as error:

@@ -17,6 +17,7 @@ from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.scan_run import Request
 from datacheck.schema.model import Schema
 from datacheck.sources import (
+    SourceSetup,
     check_alone,
     plan_work,
     with_indexes,
@@ -75,9 +76,7 @@ class ScannedDataset:
             level: how deep the scan reads.
         """
         return ScanJob(
-            self.schema,
-            self.root,
-            self.roots,
+            SourceSetup(self.schema, self.root, self.roots),
             measures,
             level,
             request.workers,

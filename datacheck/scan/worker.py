@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.model.table import Table, Texts, concatenate
+from datacheck.model.table import Slot, Table, Texts, concatenate
 from datacheck.plugins import add_module_folders
 from datacheck.rules.measurement import NOT_READ, MeasurementRunner, known_measures
 from datacheck.scan.measure_tasks import MeasuredItems, MeasureTask
@@ -96,8 +96,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 
 def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
-    schema = task.schema
-    source = task.open_source(level=task.level)
+    schema = task.source.schema
+    source = task.source.open(level=task.level)
     source.unlisted = schema.reads_unlisted and task.level != "structure"
     add_module_folders(task.paths)
     measures = known_measures(schema)
@@ -155,7 +155,7 @@ class _Reading:
         self.waiting_bytes = 0  # of items that are read and not measured yet
         self.files = [source.files(item) for item in task.items]
         self._source, self._items, self._beat = source, task.items, beat
-        self._pulse = beat if isinstance(beat, Pulse) and not task.schema.checks else None
+        self._pulse = beat if isinstance(beat, Pulse) and not task.source.schema.checks else None
         self._before: dict[str, Entry | None] = {}
 
     def begin(self, number: int) -> None:
@@ -268,7 +268,7 @@ def _complete_rows(
 
     Every whole item without a row gets one, and so does every changed file's sample.
     """
-    changed: dict[tuple[str, str], str] = {}
+    changed: dict[Slot, str] = {}
     extra: list[Table] = []
     have = slots_of(table)
     for item, files in items:
@@ -276,11 +276,11 @@ def _complete_rows(
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
             changed[slot] = file
         elif slot not in have and item.whole:
-            extra.append(unread_rows([_no_sample(item, task.schema.samples.each)], *slot))
+            extra.append(unread_rows([_no_sample(item, task.source.schema.samples.each)], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table
     slots = list(zip(table.files, table.splits, strict=True))
-    keys: dict[tuple[str, str], list[str]] = {slot: [] for slot in changed}
+    keys: dict[Slot, list[str]] = {slot: [] for slot in changed}
     for key, slot in zip(table.keys, slots, strict=True):
         if slot in keys:
             keys[slot].append(key)

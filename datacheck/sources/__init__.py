@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datacheck.sources.base import Item, Source, Unread, Work
     from datacheck.sources.indexes import with_indexes
-    from datacheck.sources.kinds import open_source
+    from datacheck.sources.kinds import SourceSetup, open_source
     from datacheck.sources.lerobot import with_rate
     from datacheck.sources.listing import Listing, list_files
     from datacheck.sources.loader_tables import with_label_table, with_stats
@@ -23,7 +23,7 @@ _HOME = {
     "loader_tables": ("with_label_table", "with_stats"),
     "indexes": ("with_indexes",),
     "lerobot": ("with_rate",),
-    "kinds": ("open_source",),
+    "kinds": ("SourceSetup", "open_source"),
     "listing": ("Listing", "list_files"),
     "planning": ("check_alone", "matches", "plan_work"),
     "roots": ("Entries", "Entry"),
@@ -35,6 +35,7 @@ __all__ = [
     "Item",
     "Listing",
     "Source",
+    "SourceSetup",
     "Unread",
     "Work",
     "check_alone",

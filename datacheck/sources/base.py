@@ -29,7 +29,7 @@ from datacheck.model.sample import (
     stack,
     value_bytes,
 )
-from datacheck.model.table import Note
+from datacheck.model.table import Note, Slot
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import Schema, file_templates
 from datacheck.sources.facts import Facts, SampleLocation
@@ -90,7 +90,11 @@ class Item:
     @property
     def location(self) -> SampleLocation:
         """The location of the file as a sample of its own."""
-        return SampleLocation(self.path, self.path, "", self.names, self.nbytes)
+        return self.location_of(self.path, "", self.names)
+
+    def location_of(self, key: str, inner: str, names: Mapping[str, str]) -> SampleLocation:
+        """Return the location of a sample inside the file; the arguments are the location's."""
+        return SampleLocation(key, self.path, inner, names, self.nbytes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
@@ -192,7 +196,7 @@ class Source(ABC):
         self.partly: set[str] = set()
         self.passed: set[str] = set()
         self.marks: dict[str, list[tuple[int, int]]] = {}
-        self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
+        self.cuts: dict[Slot, tuple[int, int]] = {}
         self.unlisted = False
         self._unread: dict[str, dict[str, Any]] = {}  # of the file that was opened last
         self._fields = fields

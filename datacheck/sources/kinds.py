@@ -265,9 +265,8 @@ class GroupSource(Source):
         fields, facts = self.way(item.split)
         key = f"{item.path}:/{group}"
         placeholders = {**item.names, **inner}
-        about = replace(
-            item.location, key=key, inner="" if inner else f"/{group}", names=placeholders
-        )
+        inner_path = "" if inner else f"/{group}"
+        about = item.location_of(key, inner_path, placeholders)
         try:
             values = fields.read(attributes.container, f"{stored_name}/", container_names)
             self.left_out(item.path, values)
@@ -628,16 +627,21 @@ def open_source(
 
 @dataclass(frozen=True, eq=False)
 class SourceSetup:
-    """What a child opens a source from.
+    """What a source is opened from, here or in a child.
 
     Args:
         schema: of the dataset.
-        root, roots: absolute paths of the data folder, and of extra folders by name.
+        root, roots: the data folder, and extra folders by name; absolute paths in a task.
     """
 
     schema: Schema
     root: Path
     roots: Mapping[str, Path]
+
+    def absolute(self) -> SourceSetup:
+        """Return the setup with absolute folders: children may run in other folders."""
+        roots = {name: path.absolute() for name, path in self.roots.items()}
+        return SourceSetup(self.schema, self.root.absolute(), roots)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the setup as JSON values: a part of a task."""
@@ -656,6 +660,6 @@ class SourceSetup:
             {name: Path(path) for name, path in task["roots"].items()},
         )
 
-    def open(self, level: Depth | None = None) -> Source:
+    def open(self, *, fields: frozenset[str] | None = None, level: Depth | None = None) -> Source:
         """Return the source; see `open_source`."""
-        return open_source(self.schema, self.root, self.roots, level=level)
+        return open_source(self.schema, self.root, self.roots, fields=fields, level=level)

@@ -1027,7 +1027,7 @@ def limit_files(
         return
     nbytes = 0
     for folders, paths in places:
-        roots = {name: Path(folder) for name, folder in folders.get("roots", {}).items()}
+        roots = {name: Path(folder) for name, folder in folders["roots"].items()}
         nbytes += sum(size_of(Path(folders["root"]), roots, path) for path in paths)
     beat.files(nbytes)
 

@@ -11,7 +11,8 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.scan.loader_audit.determinism import _attributed, _differing
 from datacheck.scan.loader_audit.file_comparison import _clearly_larger
-from datacheck.scan.loader_audit.loader_process import Loader, read_all, spread
+from datacheck.scan.loader_audit.first_pass import spread
+from datacheck.scan.loader_audit.loader_process import Loader, read_all
 from datacheck.scan.rescore import Rescore, rescore
 from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told

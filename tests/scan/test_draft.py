@@ -999,6 +999,7 @@ def test_of_very_many_names_a_draft_holds_no_more_than_it_needs(tmp_path, monkey
     task = {
         "schema": load_schema("files").as_dict(),
         "root": str(tmp_path),
+        "roots": {},
         "items": items,
         "most": 9,
     }

@@ -14,6 +14,7 @@ from datacheck.scan.measuring import (
     batches,
 )
 from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
 from tests.scan.conftest import make_schema
 
 
@@ -55,5 +56,5 @@ def test_small_data_need_no_workers_and_nobody_starts_more_than_there_are_tasks(
     monkeypatch, asked, nbytes, count, tasks, expected
 ):
     monkeypatch.setattr("datacheck.scan.measure_tasks.usable_cpus", lambda: 7)
-    job = ScanJob(make_schema(), Path(), {}, [], workers=asked)
+    job = ScanJob(SourceSetup(make_schema(), Path(), {}), [], workers=asked)
     assert _workers(job, nbytes, count, tasks) == expected

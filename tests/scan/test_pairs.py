@@ -11,11 +11,13 @@ from datacheck.model.finding import Failure, Verdict
 from datacheck.rules.base import RuleContext
 from datacheck.rules.engine import MOST_PAIRS, judge, with_pairs
 from datacheck.rules.selection import choose_rules
-from datacheck.scan import Request, measure_tasks, pairs, run_scan, scanned_dataset
+from datacheck.scan import Request, pairs, run_scan, scanned_dataset
 from datacheck.scan.measure_tasks import ScanJob
 from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
+from datacheck.sources import kinds
 from datacheck.sources.base import Item
+from datacheck.sources.kinds import SourceSetup
 from tests.scan.conftest import make_rule, make_schema, make_table
 
 
@@ -75,7 +77,7 @@ def test_pairs_are_read_again_and_judged(files, known, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
+    second = Rereader(ScanJob(SourceSetup(schema, files, {}), []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": PAIR}), second=second)
     assert [f.rows.tolist() for f in found.findings] == [[1, 3]]
 
@@ -87,7 +89,11 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
     rows = make_table([f"{n}.npy" for n in range(4)]).rows(np.arange(4), "x")
     case = RuleContext(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
     found = with_pairs(
-        PAIR, case, "", rows, Rereader(ScanJob(schema, files, {}, []), lambda: items(files)[:3])
+        PAIR,
+        case,
+        "",
+        rows,
+        Rereader(ScanJob(SourceSetup(schema, files, {}), []), lambda: items(files)[:3]),
     ).pairs
     np.testing.assert_array_equal(found.of("apart"), [1.0, np.nan, np.nan])
     np.testing.assert_array_equal(found.of("unknown"), [np.nan] * 3)
@@ -95,7 +101,7 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
 
 def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkeypatch):
     opened = []
-    real = measure_tasks.open_source
+    real = kinds.open_source
 
     def counting(*args, **kwargs):
         source = real(*args, **kwargs)
@@ -106,13 +112,13 @@ def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkey
         )[1]
         return source
 
-    monkeypatch.setattr(measure_tasks, "open_source", counting)
+    monkeypatch.setattr(kinds, "open_source", counting)
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)])
     case = RuleContext(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
     wanted = np.array([[0, 3], [0, 1], [3, 0], [2, 3]])
-    reader = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
+    reader = Rereader(ScanJob(SourceSetup(schema, files, {}), []), lambda: items(files))
     values = reader(PAIR, case, "", table.rows(np.arange(4), "x"), wanted)
     assert values["apart"].tolist() == [9.0, 1.0, 9.0, 1.0]
     assert sorted(opened) == ["0.npy", "1.npy", "2.npy", "3.npy"]
@@ -122,7 +128,7 @@ def test_batches_are_bounded_by_the_bytes_of_their_samples(files, monkeypatch):
     monkeypatch.setattr(pairs, "TASK_BYTES", 250)
     table = make_table([f"{n}.npy" for n in range(4)])
     table.nbytes = np.full(4, 100)
-    reader = Rereader(ScanJob(make_schema(), files, {}, []), lambda: items(files))
+    reader = Rereader(ScanJob(SourceSetup(make_schema(), files, {}), []), lambda: items(files))
     wanted = np.array([[0, 1], [1, 2], [2, 3]])
     batches = list(reader._batches(table.rows(np.arange(4)), wanted))
     assert [[pair["number"] for pair in batch] for batch in batches] == [[0], [1], [2]]
@@ -140,7 +146,7 @@ def test_a_comparison_that_raises_is_a_crash_of_its_rule(files, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(ScanJob(schema, files, {}, []), lambda: items(files))
+    second = Rereader(ScanJob(SourceSetup(schema, files, {}), []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": rule}), second=second)
     assert found.verdicts[0].verdict is Verdict.CRASH
     assert "oops" in found.crashes[0]["traceback"]

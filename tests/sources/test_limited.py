@@ -61,7 +61,7 @@ COMMANDS = {
         place(data) | {"items": [asked(data)], "most": 9}, beat
     ),
     "groups": lambda data, beat: inner_groups(
-        {"root": str(data), "items": [{"path": "a.npz"}]}, beat
+        {"root": str(data), "roots": {}, "items": [{"path": "a.npz"}]}, beat
     ),
     "view": lambda data, beat: draw_items(
         place(data) | {"items": [{"item": asked(data), "first": {}}], "points": 9, "most": 9999},

@@ -18,8 +18,9 @@ from datacheck.rules.base import pluralize
 from datacheck.rules.selection import CONTRACT
 from datacheck.scan.loader_audit.determinism import DeterminismPasses
 from datacheck.scan.loader_audit.file_comparison import length_notes
-from datacheck.scan.loader_audit.first_pass import AuditProgress, FirstPass, ServedIndex
-from datacheck.scan.loader_audit.loader_process import Loader, sample_digest, spread
+from datacheck.scan.loader_audit.first_pass import AuditProgress, FirstPass, ServedIndex, spread
+from datacheck.scan.loader_audit.loader_process import Loader
+from datacheck.scan.loader_audit.sample_builder import sample_digest
 from datacheck.scan.scan_run import Audit, ScanRun
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import Death

@@ -16,8 +16,8 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.model.table import Note
 from datacheck.rules.selection import NONDETERMINISM
-from datacheck.scan.loader_audit.first_pass import FirstPass
-from datacheck.scan.loader_audit.loader_process import Answer, Loader, ProcessSettings, spread
+from datacheck.scan.loader_audit.first_pass import FirstPass, spread
+from datacheck.scan.loader_audit.loader_process import Answer, Loader, ProcessSettings
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import Death
 

@@ -13,14 +13,8 @@ from datacheck.model.sample import Block
 from datacheck.model.table import Table, concatenate
 from datacheck.rules.base import Measure
 from datacheck.rules.measurement import MeasurementRunner
-from datacheck.scan.loader_audit.loader_process import (
-    Answer,
-    Loader,
-    read_all,
-    sample_digest,
-    spread,
-)
-from datacheck.scan.loader_audit.sample_builder import SampleBuilder, whole_fields
+from datacheck.scan.loader_audit.loader_process import Answer, Loader, read_all
+from datacheck.scan.loader_audit.sample_builder import SampleBuilder, sample_digest, whole_fields
 from datacheck.scan.rows import checked_rows, unread_rows
 from datacheck.scan.scan_run import Audit
 from datacheck.schema.model import Schema
@@ -192,3 +186,11 @@ class _SampleReader:
             for index, (other_index, inner) in self._redirects.items()
         }
         return ServedIndex(keys, self._digests, instead)
+
+
+def spread(items: Sequence[int], most: int) -> list[int]:
+    """Return at most `most` of the items, evenly spread, with both ends."""
+    if len(items) <= most:
+        return list(items)
+    places = np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))
+    return [items[place] for place in places.tolist()]

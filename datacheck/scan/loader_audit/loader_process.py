@@ -5,15 +5,12 @@ Batches of indices bound the memory; a process that dies is started again (`work
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from datacheck.errors import UsageError
 from datacheck.model.sample import value_bytes
-from datacheck.runtime.hashing import digest64
 from datacheck.workers.budget import Limits
 from datacheck.workers.child import Child, ChildSpec, Death
 from datacheck.workers.parallel import run_task
@@ -131,21 +128,3 @@ def _death_answer(death: Death) -> Answer:
     if death.crash:
         return {"index": death.item, "error": death.how, "where": "", "crash": True}
     return {"index": death.item, "error": death.how, "where": ""}
-
-
-def sample_digest(digests: Mapping[str, int]) -> int:
-    """Return one digest of a whole sample, never 0."""
-    return (
-        digest64(
-            "".join(f"{name}\0{digest:016x}\0" for name, digest in sorted(digests.items())).encode()
-        )
-        or 1
-    )
-
-
-def spread(items: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` of the items, evenly spread, with both ends."""
-    if len(items) <= most:
-        return list(items)
-    places = np.unique(np.linspace(0, len(items) - 1, most).round().astype(np.int64))
-    return [items[place] for place in places.tolist()]

@@ -9,6 +9,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.model.sample import Container, Origin, Piece, value_bytes
+from datacheck.runtime.hashing import digest64
 from datacheck.scan.loader_audit.loader_process import Answer
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
@@ -106,3 +107,13 @@ def _word(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
         return f"{int(value.reshape(-1)[0]):012d}"
     return ""
+
+
+def sample_digest(digests: Mapping[str, int]) -> int:
+    """Return one digest of a whole sample, never 0."""
+    return (
+        digest64(
+            "".join(f"{name}\0{digest:016x}\0" for name, digest in sorted(digests.items())).encode()
+        )
+        or 1
+    )
