@@ -272,7 +272,7 @@ def test_the_coordinator_digests_nothing_of_what_killed_a_child(tmp_path, monkey
     monkeypatch.setattr(
         listing, "digest_file", lambda *_: pytest.fail("the coordinator reads a file")
     )
-    job = SimpleNamespace(root=tmp_path, roots={})
+    job = SimpleNamespace(source=SimpleNamespace(root=tmp_path, roots={}))
     ((path, *_, digest),) = measuring._undigested_entries(job, ["a.npy"])
     assert (path, digest) == ("a.npy", "")
 
