@@ -189,8 +189,8 @@ def _bare_schema(data: memoryview) -> range | None:
     # The footer holds the schema, too.
     if not 0 < end - _FILE_START <= len(data) - footer_start:
         msg = (
-            f"{end - _FILE_START:,} bytes before its first message, the footer has "
-            f"{len(data) - footer_start:,}: the file is damaged"
+            f"{end - _FILE_START:,} bytes before its first message, more "
+            f"than the {len(data) - footer_start:,} of its footer: readers skip them"
         )
         raise FormatError(msg)
     return range(end, footer_start)

@@ -58,7 +58,7 @@ def check_extents(file: IO[bytes], size: int) -> None:
     if unnamed > footer + _ALLOWED_BYTES + size // _ALLOWED_PART:
         msg = (
             f"{unnamed:,} of {size:,} bytes belong to no column and no index that its footer "
-            f"names, so readers skip them: a part of the file is lost. Write the file again"
+            f"names, so readers skip them; their content is unknown. Write the file again"
         )
         raise FormatError(msg)
 
