@@ -473,7 +473,9 @@ def of_files(folder, in_tmp):
         command, capture_output=True, text=True, env=environment, timeout=800, check=False
     )
     assert "Traceback" not in done.stdout + done.stderr
-    assert done.stderr == ""
+    # A scan of more than half a minute, as on a busy machine, says how far it is.
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("scanning: ")]
+    assert lines == []
     return done.returncode, json.loads(Path(".datacheck/latest/result.json").read_bytes())
 
 
