@@ -5,12 +5,9 @@ Nothing is ever overwritten.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import re
 import tarfile
-import uuid
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,8 +23,8 @@ import numpy as np
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.reader import blocks, column, sample_bytes
 from datacheck.cache.store import is_url
-from datacheck.errors import StorageError, SyncFailedError, UsageError
-from datacheck.runtime import folders, fsops, machine
+from datacheck.errors import UsageError
+from datacheck.runtime import fsops, new_folder
 from datacheck.runtime.hashing import canonical_json, digest_bytes
 
 if TYPE_CHECKING:
@@ -429,7 +426,6 @@ def _tar_bytes(samples: Iterator[ExportedSample], names: dict[str, str]) -> Iter
 
 Format = Literal["robomimic", "webdataset", "npz"]
 
-_TRIES = 20
 _WRITERS = {"robomimic": write_robomimic, "webdataset": write_webdataset, "npz": write_npz}
 
 
@@ -484,77 +480,22 @@ def export(
         msg = f"{to}: exports go to a folder. Name a new one, and copy it."
         raise UsageError(msg)
     to = Path(to)
-    # The working directory counts as full: a shell may be in it.
-    full = to.exists() and (not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd()))
-    if full or to.is_symlink():
-        msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
-        raise UsageError(msg)
+    new_folder.check_new(to)
     opened = open_cache(cache, split=split)
     if form == "robomimic":
         check(opened)
     numbers, left_out = _chosen(opened, form, invalid=invalid)
     if form == "robomimic":
         check_keys(opened, numbers)
-    with _staging_folder(to) as staging:
+    with new_folder.staging(to) as staging:
         names = _WRITERS[form](opened, samples(opened, numbers), staging)
         fsops.write_file(
             staging / EXPORT_DOCUMENT,
             canonical_json(_export_document(opened, form, numbers, left_out, names)),
             sync=False,
         )
-        files = sorted(_files(staging))
-        fsops.sync_files(files)
-        for place, _, _ in os.walk(staging, topdown=False):
-            fsops.sync_directory(Path(place))
-        size = sum(path.stat().st_size for path in files)
-        _rename_finished(staging, to)
-    return ExportResult(to, len(numbers), len(files), size, left_out)
-
-
-@contextlib.contextmanager
-def _staging_folder(to: Path) -> Iterator[Path]:
-    """Create the folder that becomes `to`, next to it; remove leftovers of killed exports.
-
-    At the end the folder is removed, unless it was renamed.
-    """
-    parent = to.absolute().parent
-    fsops.make_directory(parent)
-    local = machine.is_local(parent)
-    if local:
-        _clear(parent, to.name)
-    lock = None
-    for _ in range(_TRIES if local else 1):
-        staging = parent / f".{to.name}.{uuid.uuid4().hex}.partial"
-        fsops.make_directory(staging, sync=False)
-        if not local or (lock := _locked(staging)) is not None:
-            break  # otherwise another export of that name took it for a leftover
-    try:
-        yield staging
-    finally:
-        folders.remove_tree(staging)  # exists only if it was not renamed to `to`
-        if lock is not None:
-            lock.close()
-
-
-def _clear(parent: Path, name: str) -> None:
-    ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
-    for leftover in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
-        with contextlib.suppress(StorageError):  # it belongs to another user
-            if not leftover.is_symlink() and (lock := _locked(leftover)) is not None:
-                with lock:
-                    folders.remove_tree(leftover)
-
-
-def _locked(folder: Path) -> fsops.FileLock | None:
-    """Lock a folder; return None if another process holds it, or if it is gone."""
-    try:
-        lock = fsops.hold(folder, shared=False)
-    except FileNotFoundError:
-        return None
-    if lock is not None and not folder.exists():
-        lock.close()
-        return None
-    return lock
+        files, size = new_folder.publish(staging, to)
+    return ExportResult(to, len(numbers), files, size, left_out)
 
 
 def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
@@ -598,26 +539,3 @@ def _export_document(
             "content_root": cache.manifest.content_root,
         },
     }
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for place, _, names in os.walk(folder):
-        yield from (Path(place, name) for name in names)
-
-
-def _rename_finished(staging: Path, to: Path) -> None:
-    """Rename the finished folder to `to`; a folder that appeared in between stays unchanged."""
-    try:
-        fsops.rename(staging, to)
-    except OSError as error:
-        if to.exists():
-            msg = (
-                f"{to}: came while this was written, and nothing is overwritten. Name a new folder."
-            )
-            raise UsageError(msg) from error
-        raise fsops.as_storage_error(error, to) from error
-    try:
-        fsops.sync_directory(to.absolute().parent)
-    except SyncFailedError:
-        folders.remove_tree(to)
-        raise

@@ -27,6 +27,7 @@ COMMANDS = {
     "rules": ("rules", "List all rules, or those that a schema runs."),
     "schema": ("schema", "Check a schema file."),
     "fix": ("fix", "Write a copy of a dataset in which one rule's findings are repaired."),
+    "export": ("export", "Write the valid samples of a dataset as a dataset again."),
     "cache": ("commands", "Build, verify, repair and list caches."),
     "card": ("card", "Write a Croissant card for a scanned dataset."),
     "manifest": ("manifest", "Record every file of a dataset with its digest."),

@@ -1,9 +1,10 @@
-"""MP4 and QuickTime video: frame times from the header alone; no picture is decoded.
+"""MP4 and QuickTime video: the facts of the header alone; no picture is decoded.
 
 Value: "times", seconds since the first frame. The boxes of ISO/IEC 14496-12 are walked without
 reading the pictures. The video track with the most frames (the first of several) is used: ``mdhd``
 gives the clock, ``stts`` the duration of each frame, ``ctts`` the delay from its decoding to its
-display. ``stsz`` must count the same frames, and they must lie in the file.
+display, ``stsd`` the codec and the size of the pictures. ``stsz`` must count the same frames, and
+they must lie in the file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ _INDEX = "the header"
 _FIRST = frozenset(
     {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid", b"styp"}
 )
+
+
+class VideoTrack(NamedTuple):
+    """The facts of a video that its header states.
+
+    Args:
+        times: float64 (frames) [s], display times, ascending, from 0.
+        codec: four letters of the sample entry, such as ``avc1`` or ``av01``; "" where there is none.
+        height, width: of the pictures, in pixels; 0 where there is no sample entry.
+    """
+
+    times: Array
+    codec: str
+    height: int
+    width: int
 
 
 class _Box(NamedTuple):
@@ -192,6 +208,18 @@ def _times(data: bytes, track: _Box, size: int) -> Array:
     return (times - times[0]) / _clock(data, media) if frames else np.zeros(0)
 
 
+def _track(data: bytes, track: _Box, size: int) -> VideoTrack:
+    times = _times(data, track, size)
+    table = _single_box(data, track, b"mdia", b"minf", b"stbl")
+    entries = next((b for b in _child_boxes(data, table) if b.kind == b"stsd"), None)
+    # Of the first entry: 8 bytes of its box, 24 of other facts, then width and height.
+    start = 0 if entries is None else entries.start + 8
+    if entries is None or start + 36 > entries.stop:
+        return VideoTrack(times, "", 0, 0)
+    width, height = struct.unpack(">HH", data[start + 32 : start + 36])
+    return VideoTrack(times, data[start + 4 : start + 8].decode("latin1"), height, width)
+
+
 def _is_video(data: bytes, track: _Box) -> bool:
     box = _single_box(data, track, b"mdia", b"hdlr")
     return data[box.start + 8 : box.start + 12] == b"vide"
@@ -216,17 +244,26 @@ def _header(path: AnyPath) -> bytes:
         return file.read(movie.stop - movie.start)
 
 
-def _open(path: AnyPath, hint: Hint) -> Values:
-    del hint
+def read_video(path: AnyPath) -> VideoTrack:
+    """Return the facts of the video track with the most frames, the first of several.
+
+    Raises:
+        FormatError: the file is no MP4, is damaged, or has no video.
+    """
     with wrap_errors("damaged MP4"):
         data = _header(path)
         tracks = [b for b in _child_boxes(data, _Box(b"moov", 0, len(data))) if b.kind == b"trak"]
         size = path.stat().st_size
-        videos = [_times(data, track, size) for track in tracks if _is_video(data, track)]
+        videos = [_track(data, track, size) for track in tracks if _is_video(data, track)]
     if not videos:
         msg = f"no video among {len(tracks)} tracks"
         raise FormatError(msg)
-    return Values({"times": max(videos, key=len)})
+    return max(videos, key=lambda video: len(video.times))
+
+
+def _open(path: AnyPath, hint: Hint) -> Values:
+    del hint
+    return Values({"times": read_video(path).times})
 
 
 MP4 = Format(

@@ -9,7 +9,7 @@ no integer, time or list is invented for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -40,7 +40,7 @@ def _libraries() -> tuple[Any, Any]:
     return pa, pq
 
 
-class _Parquet(ArrowColumns):
+class ParquetFile(ArrowColumns):
     """An open Parquet file."""
 
     def __init__(self, path: AnyPath) -> None:
@@ -71,6 +71,7 @@ class _Parquet(ArrowColumns):
         self._batch = min(_BATCH, max(1, _BATCH_BYTES * self._rows // nbytes))
 
     def close(self) -> None:
+        """Close the file."""
         with wrap_errors("cannot close the file"):
             self._file.close()
 
@@ -89,6 +90,31 @@ class _Parquet(ArrowColumns):
             column = batch.column(0)
             yield column
             check_expansion(counted.add(column), self._nbytes, name)
+
+    def record_batches(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield the rows in record batches, which never cross a row group.
+
+        Args:
+            columns: names; None: all, also those that are no values here, such as pictures.
+
+        Raises:
+            FormatError: a column is damaged, or far larger than the file.
+        """
+        counted: dict[str, ByteCounter] = {}
+        with wrap_errors("damaged Parquet file"):
+            for group in range(self._file.metadata.num_row_groups):
+                for batch in self._file.iter_batches(
+                    batch_size=self._batch, row_groups=[group], columns=columns, use_threads=False
+                ):
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                        counter = counted.setdefault(name, ByteCounter(self._pa))
+                        check_expansion(counter.add(column), self._nbytes, name)
+                    yield batch
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The Arrow schema of the file, with its metadata."""
+        return self._file.schema_arrow
 
     def _first(self, name: str, group: int) -> Any:
         options: dict[str, Any] = {"row_groups": [group], "columns": [name], "use_threads": False}
@@ -127,7 +153,7 @@ def _check_ends(path: AnyPath) -> int:
 
 def _open(path: AnyPath, hint: Hint) -> Container:
     del hint
-    return _Parquet(path)
+    return ParquetFile(path)
 
 
 PARQUET = Format("parquet", (".parquet", ".pq"), _open, magic=(_MARK,), points=True)

@@ -13,7 +13,7 @@ from datacheck.infer.profiling import SampleProfile, profile_files
 from datacheck.infer.writing import Draft, Guess, extending_text
 from datacheck.rules.base import pluralize
 from datacheck.scan.suggest import patterns
-from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
+from datacheck.schema.load import chosen_by_files
 from datacheck.schema.model import ANY, FieldSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work
 from datacheck.sources.lerobot import EPISODE
@@ -38,7 +38,7 @@ def draft_extending(files: DataFiles) -> Draft | None:
 
     None where no schema or several fit.
     """
-    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    schemas = chosen_by_files()
     fitting = list(_fitting_by_name(schemas, files)) or list(_fitting_by_content(schemas, files))
     return _draft(fitting[0], files) if len(fitting) == 1 else None
 

@@ -440,7 +440,8 @@ class _RuleEngine:
             # Samples may hold the largest numbers, so arithmetic may overflow.
             with limited_time(clock.seconds_left(len(rows))), np.errstate(all="ignore"):
                 self._run_judge(call, context, rows, result)
-        except DamagedRunError:  # columns are read on demand, so a damaged run shows up here
+        # Columns are read on demand, so a damaged run shows up here; an option may be wrong.
+        except (DamagedRunError, UsageError):
             raise
         # Crafted samples can exhaust memory or time; they must not end the scan.
         except (MemoryError, OutOfTimeError) as error:

@@ -46,6 +46,13 @@ class System:
         """Write at an offset; return the number of bytes written."""
         return os.pwrite(descriptor, data, offset)
 
+    def copy_range(self, source: int, descriptor: int, size: int) -> int:
+        """Copy at most `size` bytes between two positions; return the number of bytes copied.
+
+        File systems that can share blocks (Btrfs, XFS) do so.
+        """
+        return os.copy_file_range(source, descriptor, size)
+
     def truncate(self, descriptor: int, size: int) -> None:
         """Truncate a file to `size` bytes."""
         os.ftruncate(descriptor, size)
@@ -129,6 +136,7 @@ _HINTS = {
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
+_RANGE = 1 << 30
 _TRIES = 1000  # to make a folder while other processes keep removing its parents
 
 SYSTEM = System()
@@ -299,6 +307,34 @@ def link_or_copy(source: Path, target: Path, folder: int | None = None) -> None:
                 write_file(
                     target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555, folder=folder
                 )
+
+
+def copy_file(source: int, target: Path, *, mode: int = 0o666) -> int:
+    """Copy an open file into a new one that shares its blocks where the file system can.
+
+    The bytes are not synced: call `sync_files`.
+
+    Args:
+        source: descriptor of a file; its position is 0.
+        target: the new file, which must not exist.
+        mode: permissions, less the process's umask.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full; an incomplete file stays.
+        StorageError: any other refusal of the operating system.
+    """
+    size = 0
+    with guarded(target), _opened(SYSTEM.create(target, mode)) as descriptor:
+        with contextlib.suppress(OSError):  # the loop below meets every error again
+            while copied := SYSTEM.copy_range(source, descriptor, _RANGE):
+                size += copied
+        while piece := os.pread(source, _PIECE, size):
+            _write_all(descriptor, memoryview(piece))
+            size += len(piece)
+    return size
 
 
 def touch(path: Path) -> None:

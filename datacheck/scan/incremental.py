@@ -94,7 +94,7 @@ def measure_dataset(
         missing = sum(note.missing for note in state.notes)
         return MeasuredState(state, len(state.items), len(state.table) - missing, last)
     earlier = [] if rehash else [run for run in (interrupted, last_run) if run is not None]
-    work = dataset.plan()
+    work = dataset.plan(job)
     gathered = _gather_rows(dataset, work, job, settings, earlier, journal, progress)
     state = _state_of(gathered, dataset, work, settings, last_run)
     return MeasuredState(state, gathered.kept_files, gathered.kept_samples, last)

@@ -22,6 +22,7 @@ from datacheck.sources import (
     plan_work,
     with_indexes,
     with_label_table,
+    with_pictures,
     with_rate,
     with_stats,
 )
@@ -31,6 +32,8 @@ from datacheck.sources.listing import Listing, list_files, target
 
 # Up to this many bytes, a scan without a level reads pixels too: it takes some seconds.
 SMALL = 64 << 20
+_PICTURES = "clip_motion"  # the measurement beside which pictures of videos are decoded
+_FEW = 4  # tasks that one process has done before others have started
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +92,15 @@ class ScannedDataset:
         """Return the items to read; planned at each call, as a million of them take much memory."""
         return plan_work(self.schema, self.listing).items
 
-    def plan(self) -> Work:
+    def plan(self, job: ScanJob) -> Work:
         """Return the plan of a scan: the items, and the notes on everything that was listed.
+
+        Args:
+            job: how files are read; it decides whether pictures of videos are decoded.
 
         Raises:
             UsageError: the schema fits no file.
+            StorageError: no child could be started.
         """
         work = plan_work(self.schema, self.listing)
         if not work.items and not any(note.missing for note in work.notes):
@@ -101,6 +108,15 @@ class ScannedDataset:
 
             raise UsageError(mismatch_error(self.schema, self.listing, self.data))
         indexed = with_indexes(work, self.schema, self.listing)
+        # The measurements of rules that are switched off or too deep are not part of the job.
+        if _PICTURES in job.measures:
+            indexed = with_pictures(
+                indexed,
+                self.schema,
+                self.listing,
+                workers=lambda tasks: job.worker_count(tasks, small=tasks < _FEW),
+                scheduler=job.scheduler,
+            )
         return replace(indexed, notes=[*indexed.notes, *self.notes])
 
 

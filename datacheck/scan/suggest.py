@@ -15,7 +15,7 @@ from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
 from datacheck.model.table import Texts
 from datacheck.rules.base import pluralize
 from datacheck.scan.scan_run import ScanRun
-from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
+from datacheck.schema.load import chosen_by_files
 from datacheck.schema.model import Schema, file_templates
 from datacheck.sources import matches
 from datacheck.sources.kinds import NO_GROUP
@@ -307,7 +307,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         Only names are used; of a large folder only some. A line is left out if it has a name that
         cannot be typed as it is shown (a line break, a terminal command).
     """
-    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    schemas = chosen_by_files()
     if wanted is None:
         lines = [*_elsewhere(data, listing, schemas), *_other_names(listing, schemas)]
     else:

@@ -103,6 +103,23 @@ def parse_schema(
     return schema
 
 
+def chosen_by_files() -> dict[str, Schema]:
+    """Return by name the built-in schemas that the files of a folder can choose.
+
+    Notes:
+        Presets such as ``lerobot_act`` are left out: they read the files of the schema that they
+        extend, and add what one kind of training needs.
+    """
+    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    presets = {
+        name
+        for name, schema in schemas.items()
+        for base, other in schemas.items()
+        if name.startswith(f"{base}_") and schema.samples == other.samples
+    }
+    return {name: schema for name, schema in schemas.items() if name not in presets}
+
+
 def choose_schema(
     matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list
 ) -> Schema:
@@ -116,7 +133,7 @@ def choose_schema(
         UsageError: no schema matches, or several do; the message lists the candidates and the
             option to use.
     """
-    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    schemas = chosen_by_files()
     counts = {name: matches(schema) for name, schema in schemas.items()}
     fitting = [name for name, count in counts.items() if count]
     whole = _choose_whole(set(fitting), matches)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datacheck.sources.indexes import with_indexes
     from datacheck.sources.kinds import SourceSetup, open_source
     from datacheck.sources.lerobot import with_rate
+    from datacheck.sources.lerobot_pictures import with_pictures
     from datacheck.sources.listing import Listing, list_files
     from datacheck.sources.loader_tables import with_label_table, with_stats
     from datacheck.sources.planning import check_alone, matches, plan_work
@@ -23,6 +24,7 @@ _HOME = {
     "loader_tables": ("with_label_table", "with_stats"),
     "indexes": ("with_indexes",),
     "lerobot": ("with_rate",),
+    "lerobot_pictures": ("with_pictures",),
     "kinds": ("SourceSetup", "open_source"),
     "listing": ("Listing", "list_files"),
     "planning": ("check_alone", "matches", "plan_work"),
@@ -45,6 +47,7 @@ __all__ = [
     "plan_work",
     "with_indexes",
     "with_label_table",
+    "with_pictures",
     "with_rate",
     "with_stats",
 ]

@@ -322,6 +322,9 @@ def _missing_siblings(
 Array = np.ndarray[Any, Any]
 
 _CODE = "DC105"
+_CONTRADICTION_CODE = "DC114"
+_VIDEO_CODE = "DC515"
+_FACTS_CODE = "DC518"
 _PACKED = "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
@@ -439,6 +442,18 @@ def _read_indexes(
                     {index_record["path"]: index_record["named"]} if index_record["named"] else {}
                 )
                 notes += [_note(index_record["path"], reason) for reason in index_record["faults"]]
+                notes += [
+                    Note(_CONTRADICTION_CODE, document, words, about={"kind": kind})
+                    for kind, document, words in index_record["contradictions"]
+                ]
+                notes += [
+                    Note(_VIDEO_CODE, key, words, about={"kind": kind, "camera": camera})
+                    for kind, key, camera, words in index_record["videos"]
+                ]
+                notes += [
+                    Note(_FACTS_CODE, index_record["path"], "", about=facts)
+                    for facts in index_record["facts"]
+                ]
                 missing = _missing(index_record, templates, listing) if bytes_left > 0 else ()
                 for note in missing:
                     bytes_left -= _A_NOTE + len(note.key) + len(note.reason)

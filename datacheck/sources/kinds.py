@@ -26,8 +26,10 @@ from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.fields import Attributes, ContainerNames, Shelf
 from datacheck.sources.lerobot import (
     EPISODE,
+    FIRST_ROW,
     INFO,
     LENGTH,
+    ROW,
     TASK,
     Meta,
     folder_of,
@@ -421,7 +423,8 @@ class EpisodeSource(RaggedSource):
 
     Keys contain the dataset's episode number. The meta folder supplies attributes of an episode
     (``at: "@task"``): `length`; `tasks`, the texts of its steps in order of first occurrence; `task`,
-    the text if all steps have the same one.
+    the text if all steps have the same one. The names of a field's columns are the fact
+    ``names/<field>``.
     """
 
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
@@ -514,11 +517,21 @@ class EpisodeSource(RaggedSource):
         extra: dict[str, str],
     ) -> Block:
         block = super()._block(item, strips, numbers, spans, extra)
-        if LENGTH not in self.schema.attrs:
-            return block
-        lengths = self._meta(folder_of(item.path)[0]).lengths
-        length_column = Column(np.array([lengths[n] for n in numbers], dtype=np.int64))
-        return replace(block, facts=block.facts | {f"attrs/{LENGTH}": length_column})
+        meta = self._meta(folder_of(item.path)[0])
+        stated: dict[str, Mapping[int, int]] = {}
+        if LENGTH in self.schema.attrs:
+            stated[LENGTH] = meta.lengths
+        if ROW in self.schema.fields:
+            stated[FIRST_ROW] = meta.first_rows
+        facts = {
+            f"attrs/{name}": Column(np.array([of[n] for n in numbers], dtype=np.int64))
+            for name, of in stated.items()
+        }
+        for name, spec in self.schema.fields.items():
+            text = meta.names.get(spec.at or name)
+            if text and name in block.fields:
+                facts[f"names/{name}"] = Column.of([text] * len(numbers))
+        return replace(block, facts=block.facts | facts)
 
     def _meta(self, folder: str) -> Meta:
         # Kept for one task only: a meta folder may change.

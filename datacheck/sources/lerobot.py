@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
+from datacheck.formats.jsonl import lines as read_lines
 from datacheck.formats.jsonl import parse_small
 from datacheck.formats.limits import check_bytes, check_samples, path_below
 from datacheck.model.table import Note, Texts
@@ -27,8 +30,10 @@ from datacheck.sources.row_slices import Array
 
 INFO = "meta/info.json"
 EPISODE = "episode_index"
+ROW = "index"
 TASK = "task_index"
 LENGTH = "length"
+FIRST_ROW = "first_row"
 _LINES = "meta/episodes.jsonl"
 _TABLES = "meta/episodes"
 _TASK_LINES = "meta/tasks.jsonl"
@@ -37,6 +42,7 @@ _WHERE = ("data/chunk_index", "data/file_index")
 # Row range of an episode in the sequence of all files.
 _ROWS = ("dataset_from_index", "dataset_to_index")
 _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+_NEW_VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 # Limits the width: a huge one would make a path of megabytes.
 _PLACE = re.compile(r"\{(\w+)(?::([0-9,_<>=^+ -]{0,6}[dxXob]?))?\}")
@@ -46,6 +52,7 @@ _VIDEOS = 100_000  # videos whose paths are checked
 # LeRobot writes tables of up to 100 MB, and each data file is read with all of them.
 _MOST_TABLES = 1_000
 _LONGEST = 255  # bytes of a file name
+_NAMES = 2_000  # characters of the names of a feature's columns: each episode keeps them
 
 
 class PathTemplateError(FormatError):
@@ -57,15 +64,19 @@ class Meta(NamedTuple):
 
     Args:
         features: (dtype, shape of a step) of the numeric columns.
-        lengths: steps of each episode.
+        lengths: steps of each episode, in the order of the documents.
         files: the episodes of each file, by its path below the dataset's folder.
         tasks: texts by number; None where no file has them.
+        first_rows: by episode the number of rows in all episodes before it.
+        names: of the columns of a feature, separated by commas, where the info states one for each.
     """
 
     features: Mapping[str, tuple[str, tuple[int, ...]]]
     lengths: Mapping[int, int]
     files: Mapping[str, list[int]]
     tasks: Mapping[int, str] | None
+    first_rows: Mapping[int, int]
+    names: Mapping[str, str]
 
 
 def folder_of(path: str) -> tuple[str, str]:
@@ -91,8 +102,7 @@ def read_rate(base: File) -> float | None:
         FormatError: the info is missing or damaged, or the rate is not a number that a schema
             accepts.
     """
-    rate = _info(base).get("fps")
-    number = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
+    number = read_info(base).get("fps")
     if number is None:
         return None
     if isinstance(number, bool) or not isinstance(number, int | float) or not 1e-6 <= number <= 1e9:
@@ -110,15 +120,16 @@ def read_meta(base: File) -> Meta:
     Raises:
         FormatError: the folder is missing or damaged.
     """
-    info = _info(base)
+    info = read_info(base)
     tables = _tables(base)
     features = info.get("features")
     if not isinstance(features, Mapping):
         msg = f"{INFO}: found no features"
         raise FormatError(msg)
-    new = _is_new(info)
+    new = is_v3(info)
     if (base / _LINES).is_file() and not (new and tables):
-        rows = _of_lines(base / _LINES)
+        # LeRobot 2 sorts the lines.
+        rows = sorted(_of_lines(base / _LINES), key=itemgetter(EPISODE))
         template = str(info.get("data_path") or _OLD)
     else:
         rows = [row for path in tables for row in _of_table(path)]
@@ -140,7 +151,31 @@ def read_meta(base: File) -> Meta:
         files.setdefault(
             _filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []
         ).append(row[EPISODE])
-    return Meta(dict(_features(features)), lengths, files, _tasks(base, new=new))
+    first_rows = dict(zip(lengths, accumulate(lengths.values(), initial=0), strict=False))
+    numeric = dict(_features(features))
+    column_names = {
+        name: text
+        for name, (_, shape) in numeric.items()
+        if (text := _column_names(features[name].get("names"), shape))
+    }
+    return Meta(numeric, lengths, files, _tasks(base, new=new), first_rows, column_names)
+
+
+class Span(NamedTuple):
+    """Where the video of an episode lies.
+
+    Args:
+        episode: its number.
+        path: of the video below the dataset's folder, as the template gives it.
+        start, stop: [s] in the video; a stop of None where the file holds one episode.
+        has_start: whether the start is known; LeRobot v3 reads no video of an episode without it.
+    """
+
+    episode: int
+    path: str
+    start: float
+    stop: float | None
+    has_start: bool = True
 
 
 def read_videos(base: File) -> list[str]:
@@ -150,60 +185,250 @@ def read_videos(base: File) -> list[str]:
         PathTemplateError: the template of the paths cannot be filled.
         FormatError: the meta folder is missing or damaged.
     """
-    info = _info(base)
-    tables = _tables(base)
-    template = info.get("video_path")
-    features = info.get("features")
-    if not isinstance(template, str) or not isinstance(features, Mapping):
-        return []
-    names = [
-        name
-        for name, feature in features.items()
-        if isinstance(feature, Mapping) and feature.get("dtype") == "video"
-    ]
-    chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
-    old = (base / _LINES).is_file() and not (_is_new(info) and tables)
     video_paths: set[str] = set()
-    for name in names:
-        if old:
-            rows = [
-                {"episode_chunk": row[EPISODE] // chunk, **row} for row in _of_lines(base / _LINES)
-            ]
-        else:
-            where = {f"videos/{name}/{key}": key for key in ("chunk_index", "file_index")}
-            rows = [
-                {where.get(key, key): value for key, value in row.items()}
-                for path in tables
-                for row in _of_table(path, (EPISODE, *where))
-            ]
-        video_paths.update(
-            _filled(template, {**row, "video_key": name})
-            for row in rows[: _VIDEOS - len(video_paths)]
-        )
+    for name in video_features(read_info(base)):
+        if (room := _VIDEOS - len(video_paths)) > 0:
+            video_paths.update(span.path for span in read_spans(base, name)[:room])
     return sorted(video_paths)
 
 
-def _is_new(info: Mapping[str, Any]) -> bool:
-    # A converted dataset may keep its old files as well.
+def video_features(info: Mapping[str, Any]) -> list[str]:
+    """Return the names of the features that are videos."""
+    features = info.get("features")
+    return [
+        name
+        for name, feature in (features.items() if isinstance(features, Mapping) else ())
+        if isinstance(feature, Mapping) and feature.get("dtype") == "video"
+    ]
+
+
+def read_spans(base: File, camera: str) -> list[Span]:
+    """Return where the meta folder says that the video of each episode lies, in its order.
+
+    Args:
+        base: the dataset's folder.
+        camera: name of a feature that is a video.
+
+    Raises:
+        PathTemplateError: the template of the paths cannot be filled.
+        FormatError: the meta folder is missing or damaged.
+    """
+    info = read_info(base)
+    tables = _tables(base)
+    template = info.get("video_path", _NEW_VIDEO if is_v3(info) else None)
+    if not isinstance(template, str):
+        return []
+    chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
+    if (base / _LINES).is_file() and not (is_v3(info) and tables):
+        return [
+            Span(
+                row[EPISODE],
+                _filled(
+                    template, {"episode_chunk": row[EPISODE] // chunk, **row, "video_key": camera}
+                ),
+                0.0,
+                None,
+            )
+            for row in _of_lines(base / _LINES)
+        ]
+    where = {f"videos/{camera}/{key}": key for key in ("chunk_index", "file_index")}
+    try:
+        rate = read_rate(base)
+    except FormatError:  # reading the rate reports it
+        rate = None
+    spans = []
+    for path in tables:
+        rows = _of_table(path, (EPISODE, *where))
+        times = _times(path, camera, len(rows), rate)
+        for row, (start, stop, has_start) in zip(rows, times, strict=True):
+            numbers = {where.get(key, key): value for key, value in row.items()}
+            video_path = _filled(template, {**numbers, "video_key": camera})
+            spans.append(Span(row[EPISODE], video_path, start, stop, has_start))
+    return spans
+
+
+def _times(
+    path: File, camera: str, count: int, rate: float | None
+) -> list[tuple[float, float | None, bool]]:
+    """Return start and stop of each episode in its video, and whether the start is known.
+
+    A missing end follows from the other one and the episode's length; without both, a video counts
+    as that of one episode, (0, None).
+    """
+    where = f"{_TABLES}/{path.parent.name}/{path.name}"
+    first, last = (f"videos/{camera}/{end}_timestamp" for end in ("from", "to"))
+    with open_container(path) as container:
+        present = [name for name in (first, last, LENGTH) if name in container.names()]
+    if not {first, last} & set(present):
+        return [(0.0, None, False)] * count
+    if {first, last} <= set(present):
+        present = [first, last]  # the length is not needed
+    columns = _time_columns(path, where, present, count)
+    starts, stops = columns.get(first), columns.get(last)
+    seconds: Sequence[float | None] = [None] * count
+    if rate is not None and LENGTH in columns:
+        seconds = [length / rate for length in columns[LENGTH]]
+    if starts is None:
+        assert stops is not None
+        return [
+            (0.0 if length is None else stop - length, stop, False)
+            for stop, length in zip(stops, seconds, strict=True)
+        ]
+    if stops is None:
+        return [
+            (start, None if length is None else start + length, True)
+            for start, length in zip(starts, seconds, strict=True)
+        ]
+    return [(start, stop, True) for start, stop in zip(starts, stops, strict=True)]
+
+
+def _time_columns(
+    path: File, where: str, names: Sequence[str], count: int
+) -> dict[str, list[float]]:
+    """Return columns of finite numbers.
+
+    Raises:
+        FormatError: one holds other values, or has another length than `count`.
+    """
+    values = _values(path, where, names)
+    columns = {}
+    for name in names:
+        column = values[name]
+        if not isinstance(column, np.ndarray) or column.shape != (count,):
+            msg = f"{where}, {name}: is no column of numbers"
+            raise FormatError(msg)
+        column = column.astype(np.float64)
+        if not np.isfinite(column).all():
+            msg = f"{where}, {name}: holds NaN or infinity"
+            raise FormatError(msg)
+        columns[name] = column.tolist()
+    return columns
+
+
+class EpisodeColumns(NamedTuple):
+    """Values of a dataset's episodes, row by row as in its meta folder.
+
+    Args:
+        episodes: int64 (rows): numbers of the episodes.
+        columns: by (feature, statistic): an array whose first axis are the rows.
+    """
+
+    episodes: Array
+    columns: Mapping[tuple[str, str], Array]
+
+
+_STATISTICS = ("min", "max", "mean", "std", "count", "q01", "q10", "q50", "q90", "q99")
+STATISTIC_LINES = "meta/episodes_stats.jsonl"
+
+
+def read_statistics(base: File, features: Sequence[str]) -> EpisodeColumns:
+    """Return the statistics that the meta folder has of these features in each episode.
+
+    A statistic that some episodes lack, or that differs in shape between episodes, is left out.
+
+    Args:
+        base: the dataset's folder.
+        features: their names.
+
+    Raises:
+        FormatError: the meta folder is missing or damaged.
+    """
+    if is_v3(read_info(base)):
+        return _statistics_of_tables(_tables(base), features)
+    return _statistics_of_lines(base / STATISTIC_LINES, features)
+
+
+def _statistics_of_tables(tables: Sequence[File], features: Sequence[str]) -> EpisodeColumns:
+    wanted = {f"stats/{name}/{key}": (name, key) for name in features for key in _STATISTICS}
+    parts: dict[tuple[str, str], list[Array]] = {}
+    episodes: list[Array] = []
+    for path in tables:
+        with open_container(path) as container:
+            present = [name for name in container.names() if name in wanted]
+        where = f"{_TABLES}/{path.parent.name}/{path.name}"
+        values = _values(path, where, [EPISODE, *present])
+        episodes.append(np.asarray(values[EPISODE], dtype=np.int64))
+        for name in present:
+            if isinstance(values[name], np.ndarray):
+                parts.setdefault(wanted[name], []).append(values[name])
+    return EpisodeColumns(
+        np.concatenate(episodes) if episodes else np.zeros(0, np.int64),
+        _whole_columns(parts, len(tables)),
+    )
+
+
+def _statistics_of_lines(path: File, features: Sequence[str]) -> EpisodeColumns:
+    parts: dict[tuple[str, str], list[Array]] = {}
+    episodes: list[int] = []
+    for _, line in read_lines(path) if path.is_file() else ():
+        if not isinstance(line, Mapping):
+            msg = f"{STATISTIC_LINES}: {line}"
+            raise line if isinstance(line, FormatError) else FormatError(msg)
+        episodes.append(_whole(line.get(EPISODE), f"{STATISTIC_LINES}, {EPISODE}"))
+        stats = line.get("stats")
+        for name in features:
+            feature = stats.get(name) if isinstance(stats, Mapping) else None
+            known = feature if isinstance(feature, Mapping) else {}
+            for key in (key for key in _STATISTICS if key in known):
+                with contextlib.suppress(TypeError, ValueError):  # no array of numbers
+                    array = np.asarray(known[key], dtype=np.float64)
+                    parts.setdefault((name, key), []).append(array[None])
+    return EpisodeColumns(np.array(episodes, np.int64), _whole_columns(parts, len(episodes)))
+
+
+def _whole_columns(
+    parts: Mapping[tuple[str, str], Sequence[Array]], count: int
+) -> dict[tuple[str, str], Array]:
+    """Return the joined parts of each column that has all `count` parts, in one shape."""
+    return {
+        key: np.concatenate(arrays)
+        for key, arrays in parts.items()
+        if len(arrays) == count and len({array.shape[1:] for array in arrays}) == 1
+    }
+
+
+def is_v3(info: Mapping[str, Any]) -> bool:
+    """Return whether a dataset is of version 3; a converted one may keep its old files as well."""
     return str(info.get("codebase_version")).startswith("v3")
 
 
-def _info(base: File) -> dict[str, Any]:
-    """Return the info from a single open.
+def read_info(base: File) -> dict[str, Any]:
+    """Return the values of a dataset's info; single numbers are Python numbers.
 
-    The coordinator parses it as well, so the checked bytes must be the parsed bytes.
+    Raises:
+        FormatError: the info is missing, too large or damaged.
+    """
+    return read_json(base, INFO, _INFO_BYTES)
+
+
+def read_json(base: File, name: str, limit: int) -> dict[str, Any]:
+    """Return the values of a JSON document of a dataset as Python values, from a single open.
+
+    The coordinator parses documents as well, so the checked bytes must be the parsed bytes.
+
+    Args:
+        base: the dataset's folder.
+        name: path of the document below it.
+        limit: largest size in bytes.
+
+    Raises:
+        FormatError: the document is missing, too large or damaged.
     """
     try:
-        with (base / INFO).open() as file:
+        with (base / name).open() as file:
             size = os.fstat(file.fileno()).st_size
-            check_bytes(size, INFO, _INFO_BYTES)
-            return parse_small(file.read(size))
+            check_bytes(size, name, limit)
+            values = parse_small(file.read(size))
     except OSError as error:
-        msg = f"{INFO}: {error.strerror or error}"
+        msg = f"{name}: {error.strerror or error}"
         raise FormatError(msg) from error
     except FormatError as error:
-        msg = str(error) if str(error).startswith(INFO) else f"{INFO}: {error}"
+        msg = str(error) if str(error).startswith(name) else f"{name}: {error}"
         raise FormatError(msg, error.code) from error
+    return {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in values.items()
+    }
 
 
 def _tables(base: File) -> list[File]:
@@ -243,6 +468,18 @@ def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tup
                 name,
                 (dtype, tuple(_whole(size, f"{INFO}, shape of {name[:60]!r}") for size in shape)),
             )
+
+
+def _column_names(names: Any, shape: tuple[int, ...]) -> str:
+    """Return the names of a feature's columns, separated by commas; "" unless each has its own."""
+    while isinstance(names, Mapping) and len(names) == 1:  # {"motors": [...]}
+        names = next(iter(names.values()))
+    if not isinstance(names, list) or len(shape) != 1 or len(names) != shape[0]:
+        return ""
+    texts = [name for name in names if isinstance(name, str) and name and "," not in name]
+    if len(set(texts)) < len(names) or sum(map(len, texts)) > _NAMES:
+        return ""
+    return ",".join(texts)
 
 
 def _of_lines(path: File) -> list[dict[str, int]]:

@@ -23,6 +23,7 @@ from datacheck.model.table import Note
 from datacheck.runtime.documents import count_values
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import RECORDS, Schema, StatsSpec
+from datacheck.sources.fields import near_name
 from datacheck.sources.listing import limit_files, stat_entry
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.workers.parallel import Limits, ordered_map
@@ -288,9 +289,10 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> tuple[S
             }
             data["fields"][name] |= {"stats": own_values} if own_values else {}
             continue
+        near = schema.near_names and stats.optional
         try:
             data["fields"][name]["stats"] = (
-                _read(stats, root, roots, where) | data["fields"][name]["stats"]
+                _read(stats, root, roots, where, near=near) | data["fields"][name]["stats"]
             )
         except UsageError as error:
             if not stats.optional:
@@ -307,8 +309,19 @@ def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
 
 
 def _read(
-    stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str
+    stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str, *, near: bool
 ) -> dict[str, list[float]]:
+    """Return the statistics that a file holds.
+
+    Args:
+        stats: names the file and the place in it.
+        root, roots: the data folder and the extra ones.
+        where: place in the schema, for messages.
+        near: whether a similar name may stand for the place, and neither of them is no fault.
+
+    Raises:
+        UsageError: the file is unreadable, or has no statistics at that place.
+    """
     text = stats.file or ""
     try:
         document = {
@@ -320,10 +333,12 @@ def _read(
         msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
         raise UsageError(msg) from error
     stored, names = stored_at(document, stats.at)
+    if near and not names:
+        stored, names = stored_at(document, near_name(stats.at or "", document) or stats.at)
     statistics = {
         name: _numbers(stored[key], f"{where}: {text}, {name}") for name, key in names.items()
     }
-    if not statistics:
+    if not statistics and not near:
         names_there = ", ".join(shortened(name, 60) for name in sorted(document)[:8])
         msg = (
             f"{where}: {text} holds no {', '.join(_STATISTICS)} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,10 +21,14 @@ from datacheck.sources.lerobot import (
     INFO,
     PathTemplateError,
     meta_files,
+    read_info,
     read_meta,
     read_rate,
     read_videos,
 )
+from datacheck.sources.lerobot_audit import AUDITED, contradictions, dataset_facts
+from datacheck.sources.lerobot_videos import check_videos
+from datacheck.sources.lines import numbered
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
 from datacheck.workers.wire import answers, text
@@ -68,7 +73,26 @@ FAR_MORE = "as the indexes together name far more than there are"
 
 
 @answers(
-    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text], "named": [text]}],
+    [
+        {
+            "path": text,
+            "read": [text],
+            "files": [([text], text)],
+            "faults": [text],
+            "contradictions": [(text, text, text)],
+            "videos": [(text, text, text, text)],
+            "facts": [
+                {
+                    "cameras": {text: object},
+                    "widths": {text: int | None},
+                    "statistics": {text: [text]},
+                    "tasks": bool,
+                    "modality": bool,
+                }
+            ],
+            "named": [text],
+        }
+    ],
     raises=(MissingDependencyError,),
 )
 def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
@@ -83,7 +107,9 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
         path; read: listing paths of the index's own files; files: for each named file its possible
         paths, and a phrase about its samples; faults: errors in the index, or what was not
         compared; named: files that a document other than an index names anywhere, [] if all
-        documents together name too many.
+        documents together name too many. Of a LeRobot dataset: contradictions: kind, path and words
+        of each one between its documents; videos: kind, key of the sample, camera and words of each
+        fault of a video; facts: what a policy asks of it.
     """
     folders = Roots(task["root"], task["roots"])
     records = list[dict[str, Any]]()
@@ -98,14 +124,16 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
                 index_record = (
                     _of_mds(path, place)
                     if task["index"] == INDEX
-                    else _of_lerobot(path, place.parent.parent)
+                    else _of_lerobot(path, place.parent.parent, partial(beat, number))
                 )
-                records.append({**index_record, "named": []})
+                records.append(
+                    {"contradictions": [], "videos": [], "facts": [], **index_record, "named": []}
+                )
                 shares.add(records[-1])
             else:
-                records.append(
-                    {"path": path, "read": [], "files": [], "faults": [], "named": names_in(place)}
-                )
+                lists = ("read", "files", "faults", "contradictions", "videos", "facts")
+                empty: dict[str, Any] = {name: [] for name in lists}
+                records.append({"path": path, **empty, "named": names_in(place)})
         except FormatError:  # reading the files next to it reports the reason
             continue
     for record, count in shares.cut():
@@ -166,7 +194,8 @@ def _files_of(path: str, index: str | None, place: File) -> list[str]:
     if index != INFO or not is_index(path, index):
         return [path]
     folder = path.removesuffix(INFO)
-    return [folder + name for name in meta_files(place.parent.parent)]
+    base = place.parent.parent
+    return [folder + name for name in (*meta_files(base), *AUDITED) if (base / name).is_file()]
 
 
 def _of_mds(path: str, place: File) -> dict[str, Any]:
@@ -181,7 +210,7 @@ def _of_mds(path: str, place: File) -> dict[str, Any]:
     return {"path": path, "read": [path] if count else [], "files": files, "faults": faults}
 
 
-def _of_lerobot(path: str, base: File) -> dict[str, Any]:
+def _of_lerobot(path: str, base: File, beat: Callable[[], None]) -> dict[str, Any]:
     folder = path.removesuffix(INFO)
     faults = []
     try:
@@ -189,16 +218,33 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
     except FormatError as error:
         faults.append(str(error).removeprefix(f"{INFO}, "))
     faults += _lost_videos(base)
-    named = read_meta(base).files
+    meta, info = read_meta(base), read_info(base)
+    named = meta.files
     inside = {name: numbers for name, numbers in named.items() if path_below(name) is not None}
     outside = [name for name in named if name not in inside]
     faults += _outside_faults(outside, f"{len(named):,} files of episodes")
     files = [([folder + name], _episodes_phrase(numbers)) for name, numbers in inside.items()]
+    videos = check_videos(base, info, meta, beat)
+    if not videos.is_whole:
+        faults.append(f"{UNCOMPARED}: all videos but the first {videos.read:,}")
+    documents = [*meta_files(base), *(name for name in AUDITED if (base / name).is_file())]
+    keys = {
+        number: numbered(folder + name, number)
+        for name, numbers in named.items()
+        for number in numbers
+    }
     return {
         "path": path,
-        "read": [folder + name for name in meta_files(base)],
+        "read": [folder + name for name in documents],
         "files": files,
         "faults": faults,
+        "contradictions": [
+            (kind, folder + document, words) for kind, document, words in contradictions(base, meta)
+        ],
+        "videos": [
+            (fault.kind, keys[fault.episode], fault.camera, fault.words) for fault in videos.faults
+        ],
+        "facts": [dataset_facts(base, info, meta)],
     }
 
 

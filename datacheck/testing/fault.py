@@ -20,12 +20,14 @@ class Planted:
         code: the rule that must name them.
         what: one short phrase for people.
         others: samples that a finding may name as well: the other side of a leak or a pair.
+        kind: the kind of the failure that must name them, "" for any.
     """
 
     keys: tuple[str, ...]
     code: str
     what: str
     others: tuple[str, ...] = ()
+    kind: str = ""
 
 
 @dataclass(eq=False)
@@ -70,6 +72,7 @@ class Fault:
         code: the rule that must report it.
         plant: breaks `Site.folder` and returns what was broken.
         later: whether it shows only against an earlier listing, and is planted after a first scan.
+        batch: faults of different batches hide each other: plant them in copies of the dataset.
     """
 
     name: str
@@ -77,6 +80,7 @@ class Fault:
     code: str
     plant: Callable[[Site], list[Planted]]
     later: bool = False
+    batch: int = 0
 
 
 def names(site: Site, pattern: str) -> list[str]:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from datacheck.errors import UsageError
-from datacheck.testing import demonstrations, ho3d, minimind, scannet, sceneleap
+from datacheck.testing import demonstrations, ho3d, lerobot, minimind, scannet, sceneleap
 from datacheck.testing.draw import generator
 from datacheck.testing.fault import Fault, Planted, Site
 
-__all__ = ["FAULTS", "Fault", "Planted", "faults_of", "plant"]
+__all__ = ["FAULTS", "Fault", "Planted", "batches_of", "faults_of", "plant"]
 
 FAULTS: tuple[Fault, ...] = (
     *sceneleap.FAULTS,
@@ -22,12 +22,22 @@ FAULTS: tuple[Fault, ...] = (
     *scannet.FAULTS,
     *demonstrations.FAULTS,
     *minimind.FAULTS,
+    *lerobot.FAULTS,
 )
 
 
-def faults_of(system: str, *, later: bool = False) -> list[Fault]:
-    """Return a system's faults: those to plant first, or with `later` those after a first scan."""
-    return [fault for fault in FAULTS if fault.system == system and fault.later == later]
+def faults_of(system: str, *, later: bool = False, batch: int = 0) -> list[Fault]:
+    """Return a batch of a system's faults: those to plant first, or with `later` those after a scan."""
+    return [
+        fault
+        for fault in FAULTS
+        if (fault.system, fault.later, fault.batch) == (system, later, batch)
+    ]
+
+
+def batches_of(system: str) -> list[int]:
+    """Return the batches of a system's faults."""
+    return sorted({fault.batch for fault in FAULTS if fault.system == system})
 
 
 def plant(
@@ -43,7 +53,8 @@ def plant(
     Args:
         system: the system whose layout the folder has.
         folder: the dataset; changed in place.
-        names: the faults to plant, in this order; by default all that need no earlier scan.
+        names: the faults to plant, in this order; by default those of the first
+            batch that need no earlier scan.
         seed: decides which samples are hit.
         spare: keys to leave alone.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datacheck.errors import UsageError
-from datacheck.testing import demonstrations, ho3d, minimind, scannet, sceneleap
+from datacheck.testing import demonstrations, ho3d, lerobot, minimind, scannet, sceneleap
 from datacheck.testing.demonstrations import AlohaSize, LiberoSize, RobomimicSize
 
 _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo size, real size
@@ -27,6 +27,8 @@ _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo si
     "scannet_raw": (scannet.write_raw, scannet.ScannetSize(), scannet.REAL),
     "robomimic": (demonstrations.write_robomimic, RobomimicSize(), demonstrations.ROBOMIMIC_REAL),
     "aloha": (demonstrations.write_aloha, AlohaSize(), demonstrations.ALOHA_REAL),
+    "lerobot": (lerobot.write, lerobot.LerobotSize(), lerobot.REAL),
+    "lerobot_v21": (lerobot.write_v21, lerobot.LerobotSize(), lerobot.REAL),
 }
 
 SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
@@ -43,7 +45,8 @@ def write(
     """Write a clean dataset of one system.
 
     Args:
-        system: one of `SYSTEMS`, or "scannet", "scannet_raw", "robomimic", "aloha".
+        system: one of `SYSTEMS`, or "scannet", "scannet_raw", "robomimic", "aloha",
+            "lerobot" (version 3.0), "lerobot_v21".
         folder: created if absent.
         seed: 0 or more.
         size: the set of default parameters.

@@ -486,7 +486,7 @@ def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_pa
     to = tmp_path / "to.[x]"
     script = (
         "import os, sys\nfrom pathlib import Path\nimport datacheck.build.export as e\n"
-        "e._rename_finished = lambda *_: (print('grown', flush=True), "
+        "e.new_folder.publish = lambda *_: (print('grown', flush=True), "
         "sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
     )
     with ExitStack() as stack:
@@ -554,7 +554,7 @@ def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(
         real(source, target)
 
     monkeypatch.setattr(fsops, "rename", slow)
-    with pytest.raises(UsageError, match="came while this was written"):
+    with pytest.raises(UsageError, match="was created in the meantime"):
         export(folder, tmp_path / "late", "npz")
     assert tree(tmp_path / "late") == {"theirs": b""}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["late", "out", "to"]

@@ -44,6 +44,9 @@ DATA = {
         ("fix", "DC105", "DATA", "--to", "made/fix", "--schema", "SCHEMA"),
         ("fix", "DC228", "DATA", "--to", "made/stats", "--schema", "SCHEMA"),
     ),
+    "export": (
+        ("export", "DATA", "--as", "lerobot", "--to", "made/lerobot", "--schema", "SCHEMA"),
+    ),
     "split": (
         (
             "split",
@@ -70,7 +73,7 @@ DATA = {
 }
 
 # these read data as the rows above do: a few canaries show that they are no exception
-LIKE_SCAN = ("fix", "split", "diff", "cache explain-key")
+LIKE_SCAN = ("fix", "export", "split", "diff", "cache explain-key")
 
 # what reads a finished run, which somebody may have shared
 OF_RUN = {

@@ -4,7 +4,8 @@ A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``,
 ``unreadable`` say the rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
 
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
-    {ramp: [T, k], to, moves, clip}: waves of that amplitude; only the first `moves` steps move; cut at +-`clip`
+    {ramp: [T, k], to, moves, clip, at}: waves of that amplitude around `at`; only the first `moves` steps move; cut
+        at +-`clip`
     {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps later, from `at` on
     {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
     {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on they are one
@@ -101,12 +102,12 @@ def _box(rng, shape, size=1.0, at=(0.3, 0.2, 0.1)):
     return (points * size / np.sqrt(3) + np.array(at) * size).astype(np.float32)
 
 
-def _ramp(rng, shape, to=1.0, moves=None, clip=None):
+def _ramp(rng, shape, to=1.0, moves=None, clip=None, at=0.0):
     steps = np.arange(shape[0])[:, None]
     if moves is not None:
         steps = np.minimum(steps, moves)
     phase = rng.uniform(0, 2 * np.pi, shape[1:])
-    waves = (to * np.sin(0.21 * steps + phase)).astype(np.float64)
+    waves = (np.array(at) + np.array(to) * np.sin(0.21 * steps + phase)).astype(np.float64)
     return waves if clip is None else np.clip(waves, -clip, clip)
 
 

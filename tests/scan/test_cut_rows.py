@@ -258,13 +258,13 @@ def test_the_parser_of_parquet_is_asked_for_the_rows_of_a_part_only(in_tmp, here
     (in_tmp / "data").mkdir()
     write(in_tmp / "data/a.parquet", joints())
     asked = []
-    inner = parquet._Parquet.read_rows
+    inner = parquet.ParquetFile.read_rows
 
     def read_rows(self, name, start, stop):
         asked.append((name, start, stop))
         return inner(self, name, start, stop)
 
-    monkeypatch.setattr(parquet._Parquet, "read_rows", read_rows)
+    monkeypatch.setattr(parquet.ParquetFile, "read_rows", read_rows)
     cut()
     scan(in_tmp, "cut")
     assert [a[1:] for a in asked if a[0] == "joints"] == [(0, 40), (40, 80), (80, 120), (120, 150)]

@@ -15,7 +15,14 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.testing import faults, synth
 
-LISTS = {"train.txt", "evaluation.txt", "train_list.txt", "val_list.txt", "train_database.yaml"}
+LISTS = {
+    "train.txt",
+    "evaluation.txt",
+    "train_list.txt",
+    "val_list.txt",
+    "train_database.yaml",
+    "meta/info.json",
+}
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,8 @@ SMALL = {
     "libero": {"tasks": 1, "demos": 2, "image": 4},
     "robomimic": {"tasks": 1, "demos": 3},
     "aloha": {"tasks": 1, "episodes": 2},
+    "lerobot": {"episodes": 3, "rows_files": 2, "video_files": 2},
+    "lerobot_v21": {"episodes": 3},
     "minimind": {"pretrain": 5, "sft": 5, "dpo": 5},
 }
 
