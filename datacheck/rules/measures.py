@@ -322,6 +322,11 @@ def of_role(*roles: str) -> Any:
     return lambda spec: leaf(spec) and spec.role in roles
 
 
+def no_lerobot(schema: Schema) -> str:
+    """Return why a rule about LeRobot datasets does not apply to a schema, "" where it does."""
+    return "" if schema.samples.each == "episode" else "samples are no episodes of LeRobot"
+
+
 def turns(spec: FieldSpec) -> bool:
     """Tell whether a field holds angles: by its role, or by its unit where no role tells."""
     return leaf(spec) and (

@@ -11,7 +11,7 @@ from datacheck.model.finding import Failure, Level, Severity
 from datacheck.model.sample import Block
 from datacheck.model.table import Measured, Rows, Texts
 from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, rule
-from datacheck.rules.measures import reduced
+from datacheck.rules.measures import no_lerobot, reduced
 from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
@@ -45,11 +45,7 @@ _CONTRADICTIONS = {
 }
 
 
-def _no_lerobot(schema: Schema) -> str:
-    return "" if schema.samples.each == "episode" else "samples are no episodes of LeRobot"
-
-
-@rule("DC114", "metadata-mismatch", Severity.ERROR, Level.DATASET, per="sample", unless=_no_lerobot)
+@rule("DC114", "metadata-mismatch", Severity.ERROR, Level.DATASET, per="sample", unless=no_lerobot)
 def metadata_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The documents in the meta folder of a LeRobot dataset contradict each other.
 
@@ -171,7 +167,7 @@ def row_numbers(block: Block, schema: Schema) -> Columns:
     per="sample",
     measures=(row_numbers,),
     suppressed_by=("DC109", "DC122", "DC123"),
-    unless=_no_lerobot,
+    unless=no_lerobot,
 )
 def wrong_row_numbers(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The rows of an episode are not numbered as LeRobot looks them up.
@@ -344,7 +340,7 @@ _VIDEO_FAULTS = {
     Level.SAMPLE,
     per="sample",
     span="all",
-    unless=_no_lerobot,
+    unless=no_lerobot,
 )
 def episode_video(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """The video of an episode does not have a frame for each of its rows.
@@ -452,8 +448,8 @@ _TOLERANCE = 1e-4  # s; `tolerance_s` of LeRobot
 
 def _no_rate(schema: Schema) -> str:
     if schema.episode is None or schema.episode.fps is None:
-        return _no_lerobot(schema) or "the dataset states no fps"
-    return _no_lerobot(schema)
+        return no_lerobot(schema) or "the dataset states no fps"
+    return no_lerobot(schema)
 
 
 @rule(

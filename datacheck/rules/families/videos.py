@@ -12,6 +12,7 @@ from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Note, Rows
 from datacheck.plugins import is_installed
 from datacheck.rules.base import Columns, Info, RuleContext, Skip, count_phrase, measure, rule
+from datacheck.rules.measures import no_lerobot
 from datacheck.schema.model import FieldSpec, Schema
 
 _PARTS = 16  # of an episode, each with its range of motion
@@ -94,10 +95,6 @@ _PICTURE_FAULTS = {
 }
 
 
-def _no_lerobot(schema: Schema) -> str:
-    return "" if schema.samples.each == "episode" else "samples are no episodes of LeRobot"
-
-
 @rule(
     "DC517",
     "bad-video-pictures",
@@ -105,7 +102,7 @@ def _no_lerobot(schema: Schema) -> str:
     Level.SAMPLE,
     per="sample",
     measures=(clip_motion,),
-    unless=_no_lerobot,
+    unless=no_lerobot,
     span="all",
     depth="deep",
 )
