@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -79,10 +81,20 @@ def write(
     return videos
 
 
+@contextmanager
+def same_scheduling() -> Iterator[None]:
+    """Undo what SVT-AV1 does where root calls it: this thread, and all that it starts, go before all others."""
+    policy, priority = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, priority)
+
+
 def encode(path: Path, pictures: Iterator[np.ndarray], *, codec: str, gop: int) -> None:
     import av
 
-    with av.open(str(path), "w") as container:
+    with same_scheduling(), av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=FPS)
         stream.width = stream.height = SIZE
         stream.pix_fmt = "yuv420p"

@@ -14,7 +14,7 @@ from tests.export import make
 RATE = 10.0
 
 
-def kinds(monkeypatch, spans, frames=60):
+def kinds(monkeypatch, folder, spans, frames=60):
     """The faults of a video with spans (start, stop) in frames, as (kind, episode)."""
 
     class Track:
@@ -25,7 +25,9 @@ def kinds(monkeypatch, spans, frames=60):
     found = [Span(i, "v", start / RATE, stop / RATE) for i, (start, stop) in enumerate(spans)]
     lengths = {i: stop - start for i, (start, stop) in enumerate(spans)}
     feature = {"shape": [48, 64, 3]}
-    faults = lerobot_videos._of_file(None, "top", found, lengths, RATE, feature)
+    (folder / "v").touch()
+    video = Roots(folder, {}).file("v")
+    faults = lerobot_videos._of_file(video, "top", found, lengths, RATE, feature)
     return [(fault.kind, fault.episode) for fault in faults]
 
 
@@ -43,8 +45,10 @@ def kinds(monkeypatch, spans, frames=60):
         ([(0, 20), (20, 30), (35, 65)], [("end", 2), ("surplus", 2)]),
     ],
 )
-def test_frames_between_episodes_are_no_fault_and_overlaps_are(monkeypatch, spans, expected):
-    assert kinds(monkeypatch, spans) == expected
+def test_frames_between_episodes_are_no_fault_and_overlaps_are(
+    monkeypatch, tmp_path, spans, expected
+):
+    assert kinds(monkeypatch, tmp_path, spans) == expected
 
 
 @pytest.mark.parametrize("missing", ["to", "from"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -54,7 +55,9 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("codec", "gop"), [("libx264", 2), ("libx264", 250), ("mpeg4", 12), ("libsvtav1", 2)]
 )
 def test_clean_videos_give_nothing(tmp_path: Path, codec: str, gop: int) -> None:
+    before = os.sched_getscheduler(0)
     clips.write(tmp_path, codec=codec, gop=gop)
+    assert os.sched_getscheduler(0) == before
     (note,) = notes_of(tmp_path)
     assert note.about == {"kind": "seen"}
     assert note.reason.endswith("pictures of 12 clips")

@@ -259,15 +259,16 @@ import sys
 from torch.utils.data import DataLoader, Dataset
 from datacheck.torch import CachedDataset, Windows
 
-def pss():
-    # KiB of everything that is mapped but the data
+def own():
+    # KiB of everything that is mapped but the data, and that no other process has: a share of the libraries
+    # would depend on which others run
     kib, counted = 0, True
     with open("/proc/self/smaps") as file:
         for line in file:
             head = line.split()
             if not head[0].endswith(":"):
                 counted = not line.rstrip().partition("/")[2].startswith(sys.argv[1][1:])
-            elif head[0] == "Pss:" and counted:
+            elif head[0] == "Private_Dirty:" and counted:
                 kib += int(head[1])
     return kib
 
@@ -278,9 +279,9 @@ class Asking(Dataset):
         return len(self.data)
     def __getitems__(self, items):
         if self.first is None:
-            self.first = pss()
+            self.first = own()
         self.data.__getitems__(items)
-        return [pss() - self.first]
+        return [own() - self.first]
 
 data = CachedDataset(sys.argv[1], windows=Windows(8), fields=["step"])
 loader = DataLoader(

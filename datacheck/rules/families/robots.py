@@ -525,7 +525,7 @@ def encoder_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
 _GRASPS = re.compile(r"\b(?:pick|grasp|grab|place|put|lift|insert)(?:s|ed|ing)?\b", re.IGNORECASE)
 
 
-@measure("joint_motion", per="sample", uses=(*_USES, "fields.unit"), depth="numeric")
+@measure("joint_motion", per="sample", uses=_USES, depth="numeric")
 def joint_motion(block: Block, schema: Schema) -> Columns:
     """Motion of each column of the actions and states of an episode.
 

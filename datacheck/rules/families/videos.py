@@ -141,18 +141,23 @@ def bad_video_pictures(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip
         none
     Bad::
 
-        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {role: value, shape: [4]}}}
+        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {role: value, shape: [T, 4]}}}
         samples:
-          - {n: 2, x: {normal: [4]}}
-          - {key: "a:1", x: {normal: [4]}}
+          - {n: 2, x: {ramp: [60, 4]}}
+          - {key: "a:1", x: {ramp: [60, 4]}}
         listing:
-          - {code: DC517, key: "a:1", reason: all 10 decoded pictures are black, about: {kind: black, camera: top}}
+          - {code: DC517, key: "a:1", reason: 9 decoded pictures of row 0 to 59 (2.0 s) are the same,
+             about: {kind: frozen, camera: top, first: 0, last: 59}}
 
     Good::
 
-        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {role: value, shape: [4]}}}
+        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {role: value, shape: [T, 4]}}}
         samples:
-          - {n: 3, x: {normal: [4]}}
+          - {n: 2, x: {ramp: [60, 4]}}
+          - {key: "a:1", x: {ramp: [60, 4], to: 0.05}}
+        listing:
+          - {code: DC517, key: "a:1", reason: 9 decoded pictures of row 0 to 59 (2.0 s) are the same,
+             about: {kind: frozen, camera: top, first: 0, last: 59}}
 
     Fix:
         Look at the pictures, then leave the episodes out or write their videos again.
