@@ -398,6 +398,7 @@ class _Export:
             return
         tasks = self._read_tasks()
         self._number_tasks({task for numbers in tasks.values() for task in numbers})
+        self._check_ranges()
         spans = self._place_videos()
         pictures = self._read_pictures()
         with ExitStack() as failing:
@@ -512,6 +513,19 @@ class _Export:
             )
         self._texts = {n: known[n] for n in sorted(known if annotated else used)}
         self._old_tasks = np.array(list(self._texts), np.int64)  # ascending
+
+    def _check_ranges(self) -> None:
+        """Raise unless the dtypes of the row numbers hold the new numbers."""
+        lengths = [self._dataset.meta.lengths[number] for number in self.kept]
+        counts = {_FRAME: max(lengths), ROW: sum(lengths), EPISODE: len(lengths)}
+        for name, total in (counts | {TASK: len(self._texts)}).items():
+            dtype = self._dataset.numbers[name].dtype
+            if dtype.kind in "iu" and total - 1 > np.iinfo(dtype).max:
+                msg = (
+                    f"{INFO}: {name} has the dtype {dtype}, whose largest number is "
+                    f"{np.iinfo(dtype).max:,}; the export counts to {total - 1:,}. LeRobot writes int64"
+                )
+                raise FormatError(msg)
 
     def _write_tasks(self) -> None:
         import pyarrow as pa  # noqa: PLC0415  in the child only

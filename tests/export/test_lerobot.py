@@ -591,6 +591,14 @@ def test_features_that_cannot_be_written_are_refused(tmp_path, monkeypatch, feat
     refused(source, tmp_path / "out", match)
 
 
+def test_row_numbers_that_their_dtype_cannot_hold_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lerobot, "ordered_map", inline)
+    monkeypatch.setattr(make, "LENGTHS", [70, 3, 40, 3, 19])  # 129 kept rows: 0 to 128
+    source = make.v3(tmp_path / "source", videos=False)
+    change_info(source, {"index": {"dtype": "int8"}})
+    refused(source, tmp_path / "out", "index has the dtype int8, .* 127; the export counts to 128")
+
+
 @pytest.mark.parametrize("name", ["action", "episode_index"])
 def test_two_columns_of_one_name_are_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(lerobot, "ordered_map", inline)
