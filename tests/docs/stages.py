@@ -152,7 +152,9 @@ def _readme(request: Any) -> tuple[Words, Names]:
     hands()
     cached("libero", demos())
     record(a={}, b={"nudge": 50})
+    synth.write("lerobot", Path("robot"), episodes=3)
     words: Words = {
+        "export DATA --as lerobot --to DIR": "export robot --as lerobot --to valid",
         "DATA": "hands",
         "CODE": "DC201",
         "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
