@@ -172,7 +172,9 @@ def _scan(request: Any) -> tuple[Words, Names]:
     hands("HO3D_v3")
     hands("later", ("nan-joint",))
     Path("my.yaml").write_text("datacheck: 1\nname: mine\nextends: ho3d\n")
+    synth.write("lerobot", Path("robot"), episodes=3)
     words: Words = {
+        "export DATA --as lerobot --to DIR": "export robot --as lerobot --to valid",
         "DATA": "hands",
         "CODE": "DC201",
         "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
