@@ -151,6 +151,7 @@ _ONE = frozenset(
         "poses",
         "prompt_bytes",
         "prompts",
+        "q_rows",
         "quaternions",
         "reach",
         "repeats",
@@ -166,6 +167,7 @@ _ONE = frozenset(
         "skew",
         "spacing",
         "span",
+        "stated_rows",
         "step",
         "step_least",
         "step_most",
@@ -258,9 +260,16 @@ _SEVERAL = frozenset(
         "pauses",
         "posed",
         "purity",
+        "q_below",
+        "q_high",
+        "q_low",
+        "q_upto",
+        "q_whole",
         "size",
         "sizes",
         "stated",
+        "stats_off",
+        "stats_worst",
         "std",
         "stored",
         "strain",
@@ -325,6 +334,17 @@ def of_role(*roles: str) -> Any:
 def no_lerobot(schema: Schema) -> str:
     """Return why a rule about LeRobot datasets does not apply to a schema, "" where it does."""
     return "" if schema.samples.each == "episode" else "samples are no episodes of LeRobot"
+
+
+def lost_digits(count: int, size: Array) -> Array:
+    """Return what a variance loses as a difference of squares in 32 bits, as LeRobot computes it.
+
+    Args:
+        count: rows that are added up one after the other.
+        size: the largest value of each column.
+    """
+    lost: Array = count * float(np.finfo(np.float32).eps) * np.square(size)
+    return lost
 
 
 def turns(spec: FieldSpec) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,18 +24,27 @@ from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Part, Source, Unread
-from datacheck.sources.fields import Attributes, ContainerNames, Shelf
+from datacheck.sources.fields import Attributes, ContainerNames, Shelf, near_name
 from datacheck.sources.lerobot import (
     EPISODE,
     FIRST_ROW,
     INFO,
     LENGTH,
     ROW,
+    STATISTIC_LINES,
+    STATISTICS,
+    STATS,
     TASK,
+    EpisodeColumns,
     Meta,
     folder_of,
+    is_v3,
     meta_files,
+    read_info,
     read_meta,
+    read_statistics,
+    statistic_lines,
+    whole_quantiles,
 )
 from datacheck.sources.lines import LineSource, Spans, numbered
 from datacheck.sources.row_slices import (
@@ -418,6 +428,9 @@ class RaggedSource(RowSliceSource):
         return Column(value, lengths)
 
 
+_WIDEST = 64  # columns of a field whose statistics are compared with the rows
+
+
 class EpisodeSource(RaggedSource):
     """Samples that are episodes of a LeRobot dataset: rows of a Parquet file by ``episode_index``.
 
@@ -452,7 +465,10 @@ class EpisodeSource(RaggedSource):
         folder, _ = folder_of(item.path)
         cache: dict[str, list[str]] = self.__dict__.setdefault("_beside_all", {})  # as `_known`
         if folder not in cache:
-            cache[folder] = [folder + name for name in meta_files(self.opener.file(folder))]
+            base = self.opener.file(folder)
+            compared = [name for name in (STATS, STATISTIC_LINES) if (base / name).is_file()]
+            names = [*meta_files(base), *(compared if self.is_scan else ())]
+            cache[folder] = [folder + name for name in names]
         return [*super().files(item), *cache[folder]]
 
     def spans(
@@ -531,7 +547,67 @@ class EpisodeSource(RaggedSource):
             text = meta.names.get(spec.at or name)
             if text and name in block.fields:
                 facts[f"names/{name}"] = Column.of([text] * len(numbers))
+        if self.is_scan:
+            facts |= self._statistics(item, meta, block, numbers)
         return replace(block, facts=block.facts | facts)
+
+    def _statistics(
+        self, item: Item, meta: Meta, block: Block, numbers: Sequence[int]
+    ) -> dict[str, Column]:
+        """Return what the meta folder states of the values of each field of decimal numbers.
+
+        Shapes:
+            stats/<field>: float64 (episodes, 10 * columns): `STATISTICS` in order, NaN where absent
+            quantiles/<field>: float64 (episodes, 6 * columns): of the whole dataset, see
+                `whole_quantiles`
+        """
+        names = {
+            at: name
+            for name in self.schema.fields
+            if name in block.fields and (at := self._feature(name, meta))
+        }
+        try:
+            stated, whole = self._stated(folder_of(item.path)[0], list(names), numbers)
+        except FormatError:  # the audit of the documents reports it
+            return {}
+        facts: dict[str, Column] = {}
+        for at, name in names.items():
+            width = prod(meta.features[at][1])
+            table = _table_of(stated, at, numbers, width)
+            if not np.isnan(table).all():
+                facts[f"stats/{name}"] = Column(table)
+            if at in whole and whole[at].shape[1] == width:
+                rows = np.tile(whole[at].reshape(1, -1), (len(numbers), 1))
+                facts[f"quantiles/{name}"] = Column(rows)
+        return facts
+
+    def _stated(
+        self, folder: str, features: Sequence[str], numbers: Sequence[int]
+    ) -> tuple[EpisodeColumns, Mapping[str, Array]]:
+        """Return the statistics of episodes, tables with those of all, and quantiles of all rows.
+
+        Raises:
+            FormatError: a document is damaged.
+        """
+        base = self.opener.file(folder)
+        cache: dict[str, _Stated] = self.__dict__.setdefault("_stated_in", {})  # as `_known`
+        if folder not in cache:
+            tables = read_statistics(base, features) if is_v3(read_info(base)) else None
+            cache[folder] = _Stated(tables, statistic_lines(base), whole_quantiles(base, features))
+        known = cache[folder]
+        if known.tables is not None:
+            return known.tables, known.whole
+        places = [known.lines[number] for number in numbers if number in known.lines]
+        return read_statistics(base, features, places), known.whole
+
+    def _feature(self, name: str, meta: Meta) -> str:
+        """Return the feature of decimal numbers that a field is read from, "" for others."""
+        at = self.schema.fields[name].at or name
+        if at not in meta.features and self.schema.near_names:
+            at = near_name(at, meta.features)
+        dtype, shape = meta.features.get(at, ("", ()))
+        is_clock = self.schema.fields[name].role == "timestamp"
+        return at if dtype.startswith("float") and prod(shape) <= _WIDEST and not is_clock else ""
 
     def _meta(self, folder: str) -> Meta:
         # Kept for one task only: a meta folder may change.
@@ -539,6 +615,28 @@ class EpisodeSource(RaggedSource):
         if folder not in cache:
             cache[folder] = read_meta(self.opener.file(folder))
         return cache[folder]
+
+
+class _Stated(NamedTuple):
+    """What the meta folder of a dataset states of the values: see `read_statistics`."""
+
+    tables: EpisodeColumns | None
+    lines: Mapping[int, int]
+    whole: Mapping[str, Array]
+
+
+def _table_of(stated: EpisodeColumns, name: str, numbers: Sequence[int], width: int) -> Array:
+    """Return the statistics of a feature: float64 (episodes, 10 * columns), NaN where absent."""
+    places = {number: place for place, number in enumerate(stated.episodes.tolist())}
+    mine = [places.get(number, -1) for number in numbers]
+    table = np.full((len(numbers), len(STATISTICS), width), np.nan)
+    for row, statistic in enumerate(STATISTICS):
+        values = stated.columns.get((name, statistic))
+        if values is None or not len(values) or values[0].size not in {1, width}:
+            continue
+        wide = values.reshape(len(values), -1)
+        table[:, row] = np.where(np.array(mine)[:, None] < 0, np.nan, wide[mine])
+    return table.reshape(len(numbers), -1)
 
 
 def _tasks_of(container: Container, meta: Meta, spans: Sequence[Span]) -> list[list[str] | None]:

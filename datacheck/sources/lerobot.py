@@ -317,11 +317,17 @@ class EpisodeColumns(NamedTuple):
     columns: Mapping[tuple[str, str], Array]
 
 
-_STATISTICS = ("min", "max", "mean", "std", "count", "q01", "q10", "q50", "q90", "q99")
+STATISTICS = ("min", "max", "mean", "std", "count", "q01", "q10", "q50", "q90", "q99")
 STATISTIC_LINES = "meta/episodes_stats.jsonl"
+STATS = "meta/stats.json"
+STATS_BYTES = 64 << 20
+# The number of an episode in a line; its statistics are a mapping and do not match.
+_NUMBER = re.compile(rb'"episode_index"\s*:\s*(\d{1,12})')
 
 
-def read_statistics(base: File, features: Sequence[str]) -> EpisodeColumns:
+def read_statistics(
+    base: File, features: Sequence[str], lines: Sequence[int] | None = None
+) -> EpisodeColumns:
     """Return the statistics that the meta folder has of these features in each episode.
 
     A statistic that some episodes lack, or that differs in shape between episodes, is left out.
@@ -329,17 +335,44 @@ def read_statistics(base: File, features: Sequence[str]) -> EpisodeColumns:
     Args:
         base: the dataset's folder.
         features: their names.
+        lines: where the lines begin that are read, from `statistic_lines`; None: all. Tables are
+            read whole.
 
     Raises:
         FormatError: the meta folder is missing or damaged.
     """
     if is_v3(read_info(base)):
         return _statistics_of_tables(_tables(base), features)
-    return _statistics_of_lines(base / STATISTIC_LINES, features)
+    path = base / STATISTIC_LINES
+    if not path.is_file():
+        return EpisodeColumns(np.zeros(0, np.int64), {})
+    chosen = (line for _, line in read_lines(path)) if lines is None else _lines_at(path, lines)
+    return _statistics_of_lines(chosen, features)
+
+
+def statistic_lines(base: File) -> dict[int, int]:
+    """Return by episode where its line of statistics begins [byte], without parsing the lines."""
+    places: dict[int, int] = {}
+    path = base / STATISTIC_LINES
+    if path.is_file():
+        with path.open() as file:
+            place = 0
+            for line in file:
+                if number := _NUMBER.search(line):
+                    places[int(number[1])] = place
+                place += len(line)
+    return places
+
+
+def _lines_at(path: File, places: Sequence[int]) -> Iterator[Any]:
+    with path.open() as file:
+        for place in places:
+            file.seek(place)
+            yield parse_small(file.readline())
 
 
 def _statistics_of_tables(tables: Sequence[File], features: Sequence[str]) -> EpisodeColumns:
-    wanted = {f"stats/{name}/{key}": (name, key) for name in features for key in _STATISTICS}
+    wanted = {f"stats/{name}/{key}": (name, key) for name in features for key in STATISTICS}
     parts: dict[tuple[str, str], list[Array]] = {}
     episodes: list[Array] = []
     for path in tables:
@@ -357,10 +390,10 @@ def _statistics_of_tables(tables: Sequence[File], features: Sequence[str]) -> Ep
     )
 
 
-def _statistics_of_lines(path: File, features: Sequence[str]) -> EpisodeColumns:
+def _statistics_of_lines(lines: Iterable[Any], features: Sequence[str]) -> EpisodeColumns:
     parts: dict[tuple[str, str], list[Array]] = {}
     episodes: list[int] = []
-    for _, line in read_lines(path) if path.is_file() else ():
+    for line in lines:
         if not isinstance(line, Mapping):
             msg = f"{STATISTIC_LINES}: {line}"
             raise line if isinstance(line, FormatError) else FormatError(msg)
@@ -369,11 +402,34 @@ def _statistics_of_lines(path: File, features: Sequence[str]) -> EpisodeColumns:
         for name in features:
             feature = stats.get(name) if isinstance(stats, Mapping) else None
             known = feature if isinstance(feature, Mapping) else {}
-            for key in (key for key in _STATISTICS if key in known):
+            for key in (key for key in STATISTICS if key in known):
                 with contextlib.suppress(TypeError, ValueError):  # no array of numbers
                     array = np.asarray(known[key], dtype=np.float64)
                     parts.setdefault((name, key), []).append(array[None])
     return EpisodeColumns(np.array(episodes, np.int64), _whole_columns(parts, len(episodes)))
+
+
+_WHOLE = ("q01", "q10", "q90", "q99", "min", "max")
+
+
+def whole_quantiles(base: File, features: Sequence[str]) -> dict[str, Array]:
+    """Return q01, q10, q90, q99, min and max of ``meta/stats.json`` by feature.
+
+    Shapes:
+        returns: float64 (6, columns), only features that have all six
+
+    Raises:
+        FormatError: the document is damaged.
+    """
+    stats = read_json(base, STATS, STATS_BYTES) if (base / STATS).is_file() else {}
+    found = {}
+    for name in features:
+        feature = stats.get(name)
+        if isinstance(feature, Mapping) and set(_WHOLE) <= feature.keys():
+            with contextlib.suppress(TypeError, ValueError):  # no numbers: the audit reports it
+                rows = [np.asarray(feature[key], np.float64).reshape(-1) for key in _WHOLE]
+                found[name] = np.stack(rows)
+    return found
 
 
 def _whole_columns(

@@ -22,6 +22,8 @@ from datacheck.runtime.hashing import shortened
 from datacheck.sources.lerobot import (
     INFO,
     STATISTIC_LINES,
+    STATS,
+    STATS_BYTES,
     Meta,
     is_v3,
     read_info,
@@ -32,10 +34,8 @@ from datacheck.sources.lerobot import (
 Array = np.ndarray[Any, Any]
 Vectors = Mapping[str, Array]
 
-STATS = "meta/stats.json"
 MODALITY = "meta/modality.json"
 AUDITED = (STATS, MODALITY)  # documents that only this audit reads
-_STATS_BYTES = 64 << 20
 # Columns that LeRobot reads of each row, whatever the robot.
 _REQUIRED = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 _VERSIONS = ("v2.0", "v2.1", "v3.0")
@@ -47,6 +47,8 @@ _QUANTILES = ("q01", "q10", "q50", "q90", "q99")
 _SHOWN = 5
 _FEATURES = 1_000  # of each kind that a policy may ask for
 _MOST = 20  # contradictions of a kind that are named one by one
+# Share of a square by which a variance is off that LeRobot computes in 32 bits: DC228 judges it.
+_LOST = 4096 * float(np.finfo(np.float32).eps)
 _ROUNDING = 1e-3  # share of a range by which rounded statistics may leave it
 
 
@@ -54,7 +56,7 @@ class Contradiction(NamedTuple):
     """Two statements of a dataset's documents that cannot both be true.
 
     Args:
-        kind: totals, counts, splits, positions, tasks, version, features, names,
+        kind: keys, totals, counts, splits, positions, tasks, version, features, names,
             videos, statistics, missing, rows or modality.
         document: path below the dataset's folder of the document to correct first.
         words: what was found, and what is expected: a phrase without a full stop.
@@ -80,6 +82,7 @@ def contradictions(base: File, meta: Meta) -> list[Contradiction]:
     """
     info = read_info(base)
     found = [
+        *_keys(info),
         *_totals(info, meta),
         *_splits(info, len(meta.lengths)),
         *_positions(meta),
@@ -107,7 +110,7 @@ def dataset_facts(base: File, info: Mapping[str, Any], meta: Meta) -> dict[str, 
     features = info.get("features")
     known = features if isinstance(features, Mapping) else {}
     try:
-        stats = read_json(base, STATS, _STATS_BYTES) if (base / STATS).is_file() else {}
+        stats = read_json(base, STATS, STATS_BYTES) if (base / STATS).is_file() else {}
     except FormatError:  # `contradictions` reports it
         stats = {}
     widths = {name: _width(feature) for name, feature in known.items() if _is_number(feature)}
@@ -149,6 +152,17 @@ def _first(found: Sequence[Contradiction], kind: str) -> list[Contradiction]:
 
 
 # ------------------------------------------------------------------------------------------- totals
+
+
+def _keys(info: Mapping[str, Any]) -> Iterator[Contradiction]:
+    """Yield values without which LeRobot opens no dataset."""
+    if "fps" not in info:
+        yield Contradiction("keys", INFO, "has no fps")
+    if is_v3(info):
+        for name in ("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb"):
+            value = info.get(name, 1)
+            if type(value) in {int, float} and value <= 0:
+                yield Contradiction("keys", INFO, f"{name} is {value:g}; it must be above 0")
 
 
 def _totals(info: Mapping[str, Any], meta: Meta) -> Iterator[Contradiction]:
@@ -322,7 +336,7 @@ def _statistics(base: File, info: Mapping[str, Any], meta: Meta) -> Iterator[Con
     if not isinstance(features, Mapping) or not (base / STATS).is_file():
         return
     try:
-        stats = read_json(base, STATS, _STATS_BYTES)
+        stats = read_json(base, STATS, STATS_BYTES)
     except FormatError as error:
         yield Contradiction("statistics", STATS, str(error).removeprefix(f"{STATS}: "))
         return
@@ -444,7 +458,9 @@ def _outside(vectors: Vectors, low: Array, high: Array, room: Array) -> str:
 
 def _too_wide(std: Array, low: Array, high: Array, room: Array) -> str:
     # Values spread most with half of them at each end.
-    wide = std > (high - low) / 2 + room
+    wide = (
+        std**2 > ((high - low) / 2 + room) ** 2 + _LOST * np.maximum(np.abs(low), np.abs(high)) ** 2
+    )
     if not wide.any():
         return ""
     at = int(np.argmax(wide))

@@ -422,6 +422,47 @@ def _mean_of_others(stats: Info) -> None:
     action["mean"][1] = (action["mean"][1] + action["max"][1]) / 2
 
 
+def _wrong_q99(stats: Info) -> None:
+    action = stats["action"]
+    action["q99"][1] = (action["q50"][1] + action["q90"][1]) / 2
+    action["q90"][1] = action["q50"][1]
+
+
+def _no_room(info: Info) -> None:
+    info["data_files_size_in_mb"] = 0
+
+
+def _of_another(statistic: str) -> Callable[[Site], list[Planted]]:
+    """Return a fault that raises a statistic of the action of one episode."""
+
+    def plant(site: Site) -> list[Planted]:
+        path = site.folder / _EPISODES
+        table = pq.read_table(path)
+        at = int(site.rng.integers(1, len(table)))
+        name = f"stats/action/{statistic}"
+        values = table[name].to_pylist()
+        values[at] = [value + 5 for value in values[at]]
+        new = pa.array(values, table.schema.field(name).type)
+        pq.write_table(table.set_column(table.schema.get_field_index(name), name, new), path)
+        what = f"an episode's {statistic} of the action is 5 degrees too high"
+        kind = {"mean": "mean", "q90": "quantiles"}[statistic]
+        return [Planted((_keys(site)[at],), "DC519", what, kind=f"{kind}:action")]
+
+    return plant
+
+
+def _other_lines(site: Site) -> list[Planted]:
+    """Exchange the statistics of two episodes."""
+    path = site.folder / "meta/episodes_stats.jsonl"
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    at = int(site.rng.integers(1, len(lines)))
+    lines[at]["stats"], lines[at - 1]["stats"] = lines[at - 1]["stats"], lines[at]["stats"]
+    _write_lines(path, lines)
+    keys = _keys(site)
+    what = "the statistics of two episodes are exchanged"
+    return [Planted((keys[at - 1], keys[at]), "DC519", what, kind="range:action")]
+
+
 def _beyond_width(modality: Info) -> None:
     modality["action"]["gripper"]["end"] = len(JOINTS) + 1
 
@@ -731,6 +772,21 @@ FAULTS = (
         _mean_of_others,
         batch=1,
     ),
+    _document(
+        "no-room-for-files", "DC114", "keys", "data_files_size_in_mb is 0", _INFO, _no_room, batch=4
+    ),
+    _document(
+        "wrong-q99",
+        "DC519",
+        "whole:action",
+        "q99 of an action lies halfway to its median",
+        _STATS,
+        _wrong_q99,
+        batch=4,
+    ),
+    Fault("episode-mean", "lerobot", "DC519", _of_another("mean"), batch=4),
+    Fault("episode-q90", "lerobot", "DC519", _of_another("q90"), batch=5),
+    Fault("exchanged-statistics", "lerobot_v21", "DC519", _other_lines, batch=1),
     _filmed("late-start", "span", "from_timestamp is 0.5 s too late", _later("from")),
     _filmed("late-span", "gap", "a span is 0.5 s too late", _later("from", "to"), batch=3),
     _filmed("drifting-spans", "time", "spans drift by 4 ms with each episode", _drift),

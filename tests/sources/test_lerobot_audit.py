@@ -67,6 +67,12 @@ def test_documents_that_agree_have_no_contradiction(tmp_path, make):
             f"total_frames is 999; the episodes' lengths add up to {sum(LENGTHS)}",
         ),
         ({"total_episodes": None}, "totals", "has no total_episodes; the episodes' table names 4"),
+        ({"chunks_size": 0}, "keys", "chunks_size is 0; it must be above 0"),
+        (
+            {"video_files_size_in_mb": -1},
+            "keys",
+            "video_files_size_in_mb is -1; it must be above 0",
+        ),
         ({"total_tasks": 1}, "counts", "total_tasks is 1; the tasks' table has 3"),
         ({"splits": {"train": "0:9"}}, "splits", "split 'train' is '0:9'; the episodes are 0 to 3"),
         (

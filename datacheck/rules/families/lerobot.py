@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from datacheck.model.finding import Failure, Level, Severity
-from datacheck.model.sample import Block
+from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows, Texts
 from datacheck.rules.base import Columns, RuleContext, count_phrase, format_number, measure, rule
-from datacheck.rules.measures import no_lerobot, reduced
+from datacheck.rules.measures import lost_digits, no_lerobot, reduced
 from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +26,7 @@ _CONTRADICTIONS = {
         "Find out whether episodes are missing. If none is, correct the totals in meta/info.json.",
     ),
     "counts": (Severity.WARNING, "Correct the number in meta/info.json."),
+    "keys": (Severity.ERROR, "Write the value into meta/info.json."),
     "splits": (Severity.WARNING, "Correct the ranges of splits in meta/info.json."),
     "positions": (
         Severity.ERROR,
@@ -51,7 +53,8 @@ def metadata_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         ``total_episodes`` and ``total_frames`` of ``meta/info.json`` are the number of episodes in
-        ``meta/episodes`` and the sum of their lengths. Episodes are numbered from 0 in the order of
+        ``meta/episodes`` and the sum of their lengths; ``fps`` is there, and sizes of files are
+        above 0. Episodes are numbered from 0 in the order of
         the table. The columns that LeRobot needs are features; a picture has three sizes; with
         videos, ``video_path`` is a template. Statistics in ``meta/stats.json`` are possible: finite,
         as many as the feature has numbers, the standard deviation not below 0 and at most half of
@@ -542,3 +545,291 @@ def time_off_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                     kind=f"{kind}-frames" if severe else kind,
                     order=deviation,
                 )
+
+
+# The statistics that `stats/<field>` has of an episode, in order.
+_STATED = ("min", "max", "mean", "std", "count", "q01", "q10", "q50", "q90", "q99")
+_EPISODE_SHARES = np.array([0.01, 0.1, 0.5, 0.9, 0.99])
+_WHOLE_SHARES = _EPISODE_SHARES[[0, 1, 3, 4]]  # those that policies normalize by
+# Shares of a column's scale: what rounded statistics may be off by.
+_ROUNDED = 0.01
+_DEVIATIONS = ("range", "mean", "std", "quantiles")
+
+
+@measure("episode_statistics", per="sample", uses=("fields.shape",))
+def episode_statistics(block: Block, schema: Schema) -> Columns:
+    """How far statistics in the meta folder are from the rows of each episode, by field.
+
+    `<field>:stated_rows`: the count that the statistics state, less the rows. `<field>:stats_off` (range,
+    mean, std, quantiles): the largest deviation of a column in parts of its scale, NaN where not
+    stated; `<field>:stats_worst`: column, stated and found value of each. Where ``meta/stats.json`` has
+    quantiles, for q01, q10, q90, q99 of each column: `<field>:q_whole`, its value; `<field>:q_low`,
+    `<field>:q_high`: where the episode's quantile lies by any definition; `<field>:q_below`,
+    `<field>:q_upto`: rows clearly below the value, and not clearly above it; `<field>:q_rows`: all.
+    """
+    columns: dict[str, Measured] = {}
+    for name in schema.fields:
+        column = block.fields.get(name)
+        if column is None or column.lengths is None or column.values.dtype.kind != "f":
+            continue
+        stated = _fact(block, f"stats/{name}", column, len(_STATED))
+        whole = _fact(block, f"quantiles/{name}", column, 6)
+        if stated is None and whole is None:
+            continue
+        for key, values in _compared(column, stated, whole).items():
+            columns[f"{name}:{key}"] = Measured(values, column.lengths > 1)
+    return columns
+
+
+def _fact(block: Block, name: str, column: Column, rows: int) -> Array | None:
+    """Return a fact as (episodes, rows, columns of the field), None where it is of another size."""
+    fact = block.facts.get(name)
+    width = prod(column.values.shape[1:])
+    if fact is None or fact.kind != "array" or fact.values.size != len(block) * rows * width:
+        return None
+    return fact.values.reshape(len(block), rows, width).astype(np.float64)
+
+
+def _compared(column: Column, stated: Array | None, whole: Array | None) -> dict[str, Array]:
+    """Return the measurements of one field, see `episode_statistics`."""
+    count, width = len(column), prod(column.values.shape[1:])
+    lengths = np.array([len(column[i]) for i in range(count)], np.int64)
+    rows_off = np.zeros(count)
+    off, worst = np.full((count, 4), np.nan), np.zeros((count, 12))
+    brackets, near = np.zeros((2, count, 4 * width)), np.zeros((2, count, 4 * width))
+    for i in range(count):
+        values = np.sort(column[i].reshape(-1, width).astype(np.float64), axis=0)
+        if len(values) < 2:
+            continue
+        low, high = _bracket(values, _EPISODE_SHARES)
+        if stated is not None:
+            rows_off[i] = stated[i, 4, 0] - len(values)
+            off[i], worst[i] = _deviations(values, stated[i], low, high)
+        if whole is not None:
+            brackets[:, i] = low[[0, 1, 3, 4]].ravel(), high[[0, 1, 3, 4]].ravel()
+            room = _ROUNDED * (whole[i, 5] - whole[i, 4])
+            below = [(values < q - room).sum(axis=0) for q in whole[i, :4]]
+            upto = [(values <= q + room).sum(axis=0) for q in whole[i, :4]]
+            near[:, i] = np.ravel(below), np.ravel(upto)
+    found: dict[str, Array] = {"stated_rows": rows_off, "stats_off": off, "stats_worst": worst}
+    if stated is None:
+        found = {}
+    if whole is not None:
+        found |= {
+            "q_low": brackets[0],
+            "q_high": brackets[1],
+            "q_below": near[0],
+            "q_upto": near[1],
+        }
+        found |= {"q_whole": whole.reshape(count, -1), "q_rows": lengths}
+    return found
+
+
+def _bracket(ordered: Array, shares: Array) -> tuple[Array, Array]:
+    """Return the least and largest value that a definition gives for each quantile of sorted rows.
+
+    Definitions differ by a rank; LeRobot counts in 5,000 bins of equal width.
+    """
+    place = shares * len(ordered)
+    first = np.clip(np.floor(place).astype(int) - 1, 0, len(ordered) - 1)
+    last = np.clip(np.ceil(place).astype(int), 0, len(ordered) - 1)
+    bin_width = (ordered[-1] - ordered[0]) / 5000
+    return ordered[first] - bin_width, ordered[last] + bin_width
+
+
+def _deviations(ordered: Array, stated: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    """Return deviation and worst column of range, mean, std and quantiles of one episode."""
+    size = np.abs(ordered).max(axis=0)
+    scale = np.maximum(ordered[-1] - ordered[0], np.maximum(1e-3 * size, 1e-9))
+    found: dict[str, Array] = {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "mean": ordered.mean(axis=0),
+        "std": ordered.std(axis=0),
+    }
+    lost = len(ordered) * float(np.finfo(np.float32).eps) * size
+    is_rounded = np.abs(stated[3] ** 2 - found["std"] ** 2) <= lost_digits(len(ordered), size)
+    parts: dict[str, tuple[Array, Array, Array]] = {
+        "range": (stated[:2], np.stack([found["min"], found["max"]]), scale),
+        "mean": (
+            stated[2:3],
+            np.clip(stated[2:3], found["mean"] - lost, found["mean"] + lost),
+            scale,
+        ),
+        "std": (np.where(is_rounded, found["std"], stated[3])[None], found["std"][None], scale),
+        "quantiles": (stated[5:], np.clip(stated[5:], low, high), scale),
+    }
+    off, worst = np.full(4, np.nan), np.zeros((4, 3))
+    for i, name in enumerate(_DEVIATIONS):
+        values, expected, unit = parts[name]
+        if np.isnan(values).any():
+            continue
+        deviation = np.abs(values - expected) / unit
+        row, place = np.unravel_index(int(np.argmax(deviation)), deviation.shape)
+        off[i] = deviation[row, place]
+        worst[i] = place, values[row, place], expected[row, place]
+    return off, worst.ravel()
+
+
+_STATISTICS_AGAIN = "Compute the statistics of these episodes again, then those of the dataset."
+_PHRASES = {
+    "range": "smallest and largest values",
+    "mean": "means",
+    "std": "standard deviations",
+    "quantiles": "quantiles",
+}
+
+
+@rule(
+    "DC519",
+    "episode-statistics",
+    Severity.WARNING,
+    Level.SAMPLE,
+    per="sample",
+    measures=(episode_statistics,),
+    suppressed_by=("DC109", "DC122", "DC123", "DC221"),
+    unless=no_lerobot,
+    defaults={"off": 0.01},
+)
+def wrong_episode_statistics(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """The statistics in the meta folder are not those of the episodes' rows.
+
+    What:
+        The statistics of each episode (``stats/...`` in ``meta/episodes``, or
+        ``meta/episodes_stats.jsonl``) are those of its rows: count, smallest and largest value,
+        mean, standard deviation and quantiles of state and action. q01, q10, q90 and q99 of
+        ``meta/stats.json`` are those of all rows, or what LeRobot combines from the episodes.
+    Why it matters:
+        LeRobot 2.1 normalizes by the statistics of the episodes; LeRobot 3 computes those of a
+        merged or edited dataset from them. pi0.5 and MolmoAct2 scale by q01 and q99: a wrong
+        quantile moves the robot to other places.
+    Measure:
+        Difference in parts of the column's range in the episode (at least a thousandth of the
+        largest value). LeRobot computes means and deviations in 32 bits: what that loses is left out. A quantile
+        of an episode may be any value within a rank of it. A quantile of the dataset is accepted if it is
+        within ``off`` of the range of the quantile of all rows, of the mean of the episodes'
+        quantiles by their rows (LeRobot 0.4 to 0.6), or of the smallest (q01, q10) or largest (q90,
+        q99) of the episodes (later versions).
+    When it is wrong:
+        The statistics are of other values on purpose, such as of relative actions: switch the rule
+        off.
+    Options:
+        off: largest difference (0.01).
+    Bad::
+
+        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {shape: [T]}}}
+        samples:
+          - {x: [0.0, 1.0, 2.0, 3.0], facts: {stats/x: [0, 3, 1.5, 1.118, 4, 0, 0, 1.5, 3, 3]}}
+          - {x: [0.0, 1.0, 2.0, 7.0], facts: {stats/x: [0, 3, 1.5, 1.118, 4, 0, 0, 1.5, 3, 3]}}
+
+    Good::
+
+        schema: {samples: {files: ["*.parquet"], each: episode}, fields: {x: {shape: [T]}}}
+        samples:
+          - {x: [0.0, 1.0, 2.0, 3.0], facts: {stats/x: [0, 3, 1.5, 1.118, 4, 0, 0, 1.5, 3, 3]}}
+
+    Fix:
+        Compute the statistics again, of the episodes first.
+    Reference:
+        lerobot/datasets/compute_stats.py: get_feature_stats, aggregate_feature_stats.
+    """
+    limit = float(case.options["off"])
+    for name in case.schema.fields:
+        if rows.measured(f":{name}:stats_off").any():
+            yield from _wrong_statistics(rows, name, limit)
+        if rows.measured(f":{name}:q_whole").any():
+            yield from _wrong_quantiles(rows, name, limit)
+
+
+def _wrong_statistics(rows: Rows, name: str, limit: float) -> Iterator[Failure]:
+    measured = rows.measured(f":{name}:stats_off")
+    lacking = rows[f":{name}:stated_rows"]
+    miscounted = measured & (np.abs(lacking) > 0)
+    if miscounted.any():
+        at = int(np.argmax(miscounted))
+        yield Failure(
+            miscounted,
+            f"{count_phrase(miscounted, 'have', 'episode')} statistics of {name} with another count "
+            f"than their rows: the first {int(abs(lacking[at])):,} too "
+            f"{'many' if lacking[at] > 0 else 'few'}.",
+            measured={"rows": int(lacking[at])},
+            fix=_STATISTICS_AGAIN,
+            kind=f"count:{name}",
+        )
+    off = np.nan_to_num(rows[f":{name}:stats_off"])
+    worst = rows[f":{name}:stats_worst"].reshape(len(rows), 4, 3)
+    # One wrong statistic of an episode is told once, by the first kind.
+    told = np.zeros(len(rows), bool)
+    for i, part in enumerate(_DEVIATIONS):
+        wrong = measured & ~told & (off[:, i] > limit)
+        told |= wrong
+        if not wrong.any():
+            continue
+        at = int(np.argmax(np.where(wrong, off[:, i], 0)))
+        column, stated, found = worst[at, i]
+        yield Failure(
+            wrong,
+            f"{count_phrase(wrong, 'have', 'episode')} {_PHRASES[part]} of {name} in the meta folder that "
+            f"are not those of their rows: up to {format_number(float(stated))} stated, "
+            f"{format_number(float(found))} found (dimension {int(column)}).",
+            measured={"found": float(found)},
+            expected={"stated": float(stated)},
+            fix=_STATISTICS_AGAIN,
+            kind=f"{part}:{name}",
+            order=off[:, i],
+        )
+
+
+def _wrong_quantiles(rows: Rows, name: str, limit: float) -> Iterator[Failure]:
+    """Yield a failure for each dataset with quantiles that no definition gives."""
+    measured = rows.measured(f":{name}:q_whole")
+    folders = Texts.of([path.rpartition("data/")[0] for path in rows.files])
+    for folder, places in folders.places():
+        mine = places[measured[places]]
+        if not len(mine) or len(mine) < len(places):
+            continue  # of some episodes alone nothing follows
+        stated = rows[f":{name}:q_whole"][mine[0]].reshape(6, -1)
+        counts = rows[f":{name}:q_rows"][mine].astype(np.float64)
+        misfit = _misfits(rows, name, mine, counts, stated, limit)
+        if misfit.max() <= limit:
+            continue
+        row, column = np.unravel_index(int(np.argmax(misfit)), misfit.shape)
+        quantile = ("q01", "q10", "q90", "q99")[row]
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{folder}meta/stats.json: {quantile} of {name}, dimension {int(column)}, is "
+            f"{format_number(float(stated[row, column]))}: neither the quantile of all rows, nor the "
+            f"mean, the smallest or the largest of the episodes' quantiles.",
+            measured={"off": float(misfit[row, column])},
+            fix="Compute the statistics again from all episodes.",
+            kind=f"whole:{name}",
+        )
+
+
+def _misfits(
+    rows: Rows, name: str, mine: Array, counts: Array, stated: Array, limit: float
+) -> Array:
+    """Return how far each quantile is from what any definition gives, in parts of the range.
+
+    Shapes:
+        returns: float64 (4, columns), 0 where a definition explains the value
+    """
+    shape = (len(mine), 4, stated.shape[1])
+    low, high = (rows[f":{name}:{key}"][mine].reshape(shape) for key in ("q_low", "q_high"))
+    below, upto = (rows[f":{name}:{key}"][mine].reshape(shape) for key in ("q_below", "q_upto"))
+    total = counts.sum()
+    exact = _WHOLE_SHARES[:, None] * total
+    is_exact = (below.sum(axis=0) <= exact + 1) & (upto.sum(axis=0) >= exact - 1)
+    weights = (counts / total)[:, None, None]
+    scale = np.maximum(stated[5] - stated[4], 1e-9 + 1e-3 * np.abs(stated[4:]).max(axis=0))
+    least = np.array([True, True, False, False])[:, None]
+    means = (weights * low).sum(axis=0), (weights * high).sum(axis=0)
+    ends = (
+        np.where(least, low.min(axis=0), low.max(axis=0)),
+        np.where(least, high.min(axis=0), high.max(axis=0)),
+    )
+    misfits = [
+        np.maximum(np.maximum(bottom - stated[:4], stated[:4] - top), 0) / scale
+        for bottom, top in (means, ends)
+    ]
+    return np.where(is_exact, 0.0, np.minimum(*misfits))
