@@ -646,7 +646,8 @@ def stale_stats(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         |mean - stored| in standard deviations; stored / recomputed standard deviation; how far the
         data exceed the stored smallest and largest value, as a share of the stored range. Colours
         of 0..255 may have statistics of 0..1, over all points or with equal weight for each scene,
-        as Mask3D's preprocessing computes them.
+        as Mask3D's preprocessing computes them. A deviation that is off by what LeRobot loses in 32
+        bits is a warning. Of several LeRobot datasets, only the one with the statistics is judged.
     When it is wrong:
         The statistics cover several datasets on purpose: leave ``stats`` out here.
     Options:
