@@ -438,7 +438,8 @@ def _of_another(statistic: str) -> Callable[[Site], list[Planted]]:
     def plant(site: Site) -> list[Planted]:
         path = site.folder / _EPISODES
         table = pq.read_table(path)
-        at = int(site.rng.integers(1, len(table)))
+        keys = _keys(site)
+        at = keys.index(site.pick(keys)[0])
         name = f"stats/action/{statistic}"
         values = table[name].to_pylist()
         values[at] = [value + 5 for value in values[at]]
@@ -446,7 +447,7 @@ def _of_another(statistic: str) -> Callable[[Site], list[Planted]]:
         pq.write_table(table.set_column(table.schema.get_field_index(name), name, new), path)
         what = f"an episode's {statistic} of the action is 5 degrees too high"
         kind = {"mean": "mean", "q90": "quantiles"}[statistic]
-        return [Planted((_keys(site)[at],), "DC519", what, kind=f"{kind}:action")]
+        return [Planted((keys[at],), "DC519", what, kind=f"{kind}:action")]
 
     return plant
 
@@ -455,12 +456,12 @@ def _other_lines(site: Site) -> list[Planted]:
     """Exchange the statistics of two episodes."""
     path = site.folder / "meta/episodes_stats.jsonl"
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    at = int(site.rng.integers(1, len(lines)))
-    lines[at]["stats"], lines[at - 1]["stats"] = lines[at - 1]["stats"], lines[at]["stats"]
-    _write_lines(path, lines)
     keys = _keys(site)
+    one, other = (keys.index(key) for key in site.pick(keys, 2))
+    lines[one]["stats"], lines[other]["stats"] = lines[other]["stats"], lines[one]["stats"]
+    _write_lines(path, lines)
     what = "the statistics of two episodes are exchanged"
-    return [Planted((keys[at - 1], keys[at]), "DC519", what, kind="range:action")]
+    return [Planted((keys[one], keys[other]), "DC519", what, kind="range:action")]
 
 
 def _beyond_width(modality: Info) -> None:

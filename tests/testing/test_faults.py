@@ -22,6 +22,7 @@ LISTS = {
     "val_list.txt",
     "train_database.yaml",
     "meta/info.json",
+    "meta/episodes_stats.jsonl",
 }
 
 
