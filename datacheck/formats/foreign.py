@@ -31,13 +31,6 @@ _ROS = f"read its messages with the rosbags library, and {_LOADER}"
 
 UNSUPPORTED = (
     UnsupportedFormat(
-        "MCAP",
-        (".mcap",),
-        f"read its messages with the mcap library, and {_LOADER}",
-        (b"\x89MCAP0\r\n",),
-    ),
-    UnsupportedFormat("ROS 1 bag", (".bag",), _ROS, (b"#ROSBAG V",)),
-    UnsupportedFormat(
         "SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)
     ),
     UnsupportedFormat("packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK),

@@ -172,6 +172,11 @@ def _is_clock(profile: FieldProfile) -> bool:
     return profile.mostly_rising and profile.falling_samples <= _FALLING_SAMPLES * profile.samples
 
 
+def _is_ros_clock(profile: FieldProfile) -> bool:
+    """Tell whether values of a name that ROS and MCAP give to clocks only are mostly rising."""
+    return not profile.item and not _is_flag(profile) and profile.mostly_rising
+
+
 def _is_flag(profile: FieldProfile) -> bool:
     is_0_or_1 = profile.whole and profile.low in {0.0, 1.0} and profile.high in {0.0, 1.0}
     return "bool" in profile.dtypes or is_0_or_1
@@ -219,6 +224,7 @@ _ROLES = (
     _Role("joints", r"", _is_hand),
     _Role("points", POINT_NAMES, _is_points),
     _Role("id", ID_NAMES, _is_sample_number),
+    _Role("timestamp", r"^(?:stamp|log_time|publish_time)$", _is_ros_clock),
     _Role("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", _is_clock),
     _Role("reward", r"reward|^rew$", _is_scalar_or_series),
     _Role("done", r"done|terminal|is_last", _is_done),

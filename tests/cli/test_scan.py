@@ -34,7 +34,7 @@ def test_a_clean_folder_is_exit_0_and_says_so_on_one_screen(here, place):
 
 
 def test_a_folder_of_which_most_was_not_read_is_no_green_one(here, place):
-    (place / "data/run.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(100_000))
+    (place / "data/run.rrd").write_bytes(b"RRF2\0\0\0\0" + bytes(100_000))
     code, out, _ = here("scan", "data", "--schema", "plain.yaml")
     assert code == 1
     assert (

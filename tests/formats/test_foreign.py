@@ -7,8 +7,8 @@ from datacheck.formats.foreign import UNSUPPORTED, is_ancillary, unsupported_for
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("run_0.mcap", "MCAP"),
-        ("run.bag", "ROS 1 bag"),
+        ("run_0.rrd", "Rerun"),
+        ("run.db3", "SQLite (ROS 2 bags)"),
         ("run_0.db3", "SQLite (ROS 2 bags)"),
         ("bridge-train.tfrecord.gz-00012-of-01024", "packed TFRecord"),
         ("data.mdb", "LMDB"),
@@ -26,7 +26,7 @@ def test_a_format_without_a_reader_is_known_by_its_name(path, name):
 
 
 def test_a_file_of_another_name_is_known_by_its_first_bytes():
-    assert unsupported_format("recording", b"\x89MCAP0\r\n\x01").name == "MCAP"
+    assert unsupported_format("recording", b"RRF2\0\0\0\1").name == "Rerun"
     assert unsupported_format("recording.dat", b"SQLite format 3\0").name == "SQLite (ROS 2 bags)"
     assert unsupported_format("recording.dat", b"\0\0\0\0") is None
     assert unsupported_format("recording.dat") is None
@@ -64,9 +64,9 @@ def test_what_lies_beside_data_is_no_data(path):
         "readings.csv",
         "license/0001.npy",
         "noticed.npy",
-        "run.mcap",
+        "run.rrd",
         "x.json",
-        "version-3.mcap",
+        "version-3.rrd",
         "version_2.h5",
         "authors.parquet",
         "requirements.parquet",

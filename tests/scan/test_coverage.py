@@ -75,34 +75,34 @@ def unread(state, schema=PLAIN, *, allow=False):
 
 def test_bytes_count_by_whether_a_sample_was_read_from_their_file():
     found = coverage(
-        past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric"
+        past(**{"+a.npy": 300, "b.rrd": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric"
     )
     assert (found.nbytes, found.opened, found.partly, found.left) == (1000, 300, 0, 0)
     assert [(kind.name, kind.files, kind.nbytes, kind.first) for kind in found.kinds] == [
-        ("MCAP", 1, 600, "b.mcap"),
+        ("Rerun", 1, 600, "b.rrd"),
         (".dat", 1, 100, "c.dat"),
     ]
 
 
 def test_a_folder_of_which_most_bytes_were_not_read_is_an_error_that_names_the_format_and_the_way_in():
-    (finding,) = unread(past(**{"+config.npy": 300, "run.mcap": 600, "x.bag": 100}))
+    (finding,) = unread(past(**{"+config.npy": 300, "run.rrd": 600, "x.db3": 100}))
     assert finding.severity is Severity.ERROR
     assert finding.message == (
-        "70 % of the bytes are in files that were not opened: MCAP (1 file, 60 %, such as "
-        "run.mcap), "
-        "ROS 1 bag (1 file, 10 %, such as x.bag)."
+        "70 % of the bytes are in files that were not opened: Rerun (1 file, 60 %, such as "
+        "run.rrd), "
+        "SQLite (ROS 2 bags) (1 file, 10 %, such as x.db3)."
     )
     assert "--loader" in finding.fix
     assert "--allow-unread" in finding.fix
 
 
 def test_half_of_the_bytes_are_most_of_them():
-    assert unread(past(**{"+a.npy": 500, "b.mcap": 500})) == []
-    assert len(unread(past(**{"+a.npy": 499, "b.mcap": 501}))) == 1
+    assert unread(past(**{"+a.npy": 500, "b.rrd": 500})) == []
+    assert len(unread(past(**{"+a.npy": 499, "b.rrd": 501}))) == 1
 
 
 def test_whoever_allows_it_is_not_told_again():
-    state = past(**{"+a.npy": 1, "b.mcap": 999})
+    state = past(**{"+a.npy": 1, "b.rrd": 999})
     assert unread(state, allow=True) == []
     assert coverage(state, PLAIN, "numeric").opened == 1  # the share is what it is
 
@@ -133,17 +133,17 @@ def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path)
             "rgb/0.jpg": 9000,
             "mask/0.png": 300,
             "@maps/0.png": 50,
-            "run.mcap": 600,
+            "run.rrd": 600,
             "rgb/9.jpg": 7,
         }
     )
     listing = replace(state.listing, roots={"maps": tmp_path})
-    state = replace(state, listing=listing, unclaimed=["rgb/9.jpg", "run.mcap"])
+    state = replace(state, listing=listing, unclaimed=["rgb/9.jpg", "run.rrd"])
     found = coverage(state, schema, "numeric")
     assert (found.nbytes, found.opened, found.left) == (10_007, 400, 9000)
     (finding,) = unread(state, schema)
     # 600 of 1,000
-    assert finding.message.startswith("60 % of the bytes are in files that were not opened: MCAP")
+    assert finding.message.startswith("60 % of the bytes are in files that were not opened: Rerun")
 
 
 def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():
@@ -199,34 +199,34 @@ def test_extra_folders_do_not_count():
 def test_built_in_schemas_name_what_they_do_not_read(name, files):
     schema = load_schema(name)
     assert unread(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema) == []
-    assert len(unread(past(**{"+x": 1, "train/other.mcap": 1000}), schema)) == 1
+    assert len(unread(past(**{"+x": 1, "train/other.rrd": 1000}), schema)) == 1
 
 
 def test_files_that_could_be_read_and_that_the_patterns_leave_out_are_a_choice_and_not_read():
-    state = past(**{"+a.npy": 300, "other/b.npy": 9000, "run.mcap": 200})
+    state = past(**{"+a.npy": 300, "other/b.npy": 9000, "run.rrd": 200})
     assert unread(state) == []  # 300 of the 500 bytes that nobody chose to leave out
     found = coverage(state, PLAIN, "numeric")
     assert (found.nbytes, found.opened) == (9500, 300)
-    assert [(kind.name, kind.chosen) for kind in found.kinds] == [(".npy", True), ("MCAP", False)]
-    assert len(unread(past(**{"+a.npy": 100, "other/b.npy": 9000, "run.mcap": 200}))) == 1
+    assert [(kind.name, kind.chosen) for kind in found.kinds] == [(".npy", True), ("Rerun", False)]
+    assert len(unread(past(**{"+a.npy": 100, "other/b.npy": 9000, "run.rrd": 200}))) == 1
 
 
 def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
-    (tmp_path / "recording.dat").write_bytes(b"\x89MCAP0\r\n" + bytes(992))
+    (tmp_path / "recording.dat").write_bytes(b"RRF2\0\0\0\0" + bytes(992))
     (tmp_path / "noise.xyzzy").write_bytes(bytes(10))
     state = past(tmp_path, **{"+a.npy": 10, "recording.dat": 1000, "noise.xyzzy": 10})
     notes = first_bytes_notes(state.listing, state.unclaimed)
-    assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
+    assert [(note.key, note.reason) for note in notes] == [(".dat", "Rerun")]
     known = RunState(
         state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes
     )
-    assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]
+    assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["Rerun", ".xyzzy"]
 
 
 def test_an_error_names_the_formats_with_most_bytes():
-    state = past(**{"a.zip": 1, "b.mat": 5, "c.mcap": 9})
+    state = past(**{"a.zip": 1, "b.mat": 5, "c.rrd": 9})
     assert [line.partition(":")[0] for line in foreign_lines(state.listing)] == [
-        "no format reads MCAP (c.mcap)",
+        "no format reads Rerun (c.rrd)",
         "no format reads MATLAB (b.mat)",
     ]
 
@@ -262,14 +262,14 @@ def test_a_field_that_is_read_in_some_samples_only_counts_once():
 
 def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
     state = past(
-        **{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500}
+        **{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.rrd": 600, "x.db3": 500}
     )
     facts = RunContext(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
     judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
     said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
     assert [line for line in said if line.endswith("was not read")] == [
-        "MCAP (1 file, such as run.mcap) was not read",
-        "ROS 1 bag (1 file, such as x.bag) was not read",
+        "Rerun (1 file, such as run.rrd) was not read",
+        "SQLite (ROS 2 bags) (1 file, such as x.db3) was not read",
     ]
 
 

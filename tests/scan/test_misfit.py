@@ -161,7 +161,7 @@ def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
     )  # 96 // 10
 
 
-RECORDING = ("run/a_0.mcap", "run/a_1.mcap")
+RECORDING = ("run/a_0.rrd", "run/a_1.rrd")
 
 
 @pytest.mark.parametrize("schema", [None, "kitti"])
@@ -170,10 +170,10 @@ def test_files_that_no_format_reads_are_sent_to_no_command_that_refuses_them(tmp
     message = said(tmp_path, schema)
     assert "datacheck init" not in message
     assert "--schema files" not in message
-    assert "no format reads MCAP (run/" in message
+    assert "no format reads Rerun (run/" in message
     assert "--loader MODULE:FUNCTION" in message
     with pytest.raises(
-        UsageError, match=r"no format reads any of its 2 files: 2 \.mcap files\."
+        UsageError, match=r"no format reads any of its 2 files: 2 \.rrd files\."
     ) as caught:
         draft(tmp_path)
     assert "datacheck scan --loader MODULE:FUNCTION" in str(caught.value)
@@ -185,9 +185,7 @@ def test_beside_files_that_no_format_reads_others_are_drafted(tmp_path):
     (tmp_path / RECORDING[0]).write_bytes(b"x" * 100)
     (tmp_path / "run/b.unheard").write_bytes(b"x" * 100)
     message = said(tmp_path)
-    assert (
-        f"no format reads MCAP ({RECORDING[0]}): read its messages with the mcap library" in message
-    )
+    assert f"no format reads Rerun ({RECORDING[0]}): scan what your loader returns" in message
     assert "no format reads 1 .unheard file: scan what your own code reads" in message
     assert f"datacheck init {tmp_path} drafts" in message
-    assert "no format reads: 2 .mcap files, 1 .unheard file" in draft(tmp_path).notes
+    assert "no format reads: 2 .rrd files, 1 .unheard file" in draft(tmp_path).notes

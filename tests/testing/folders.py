@@ -91,9 +91,7 @@ def _recordings(folder: Path, seed: int) -> None:
 
 def _record(folder: Path, share: float) -> None:
     known = sum(path.stat().st_size for path in folder.glob("*.npy"))
-    (folder / "run_0.mcap").write_bytes(
-        b"\x89MCAP0\r\n" + bytes(round(known * share / (1 - share)))
-    )
+    (folder / "run_0.rrd").write_bytes(b"RRF2\0\0\0\0" + bytes(round(known * share / (1 - share))))
 
 
 def _unread(folder: Path, share: float, rng: np.random.Generator) -> Sequence[str]:
@@ -104,7 +102,7 @@ def _unread(folder: Path, share: float, rng: np.random.Generator) -> Sequence[st
 UNREAD = Folder(
     "data-unread",
     "DC113",
-    "npy, MCAP",
+    "npy, Rerun",
     {"samples": {"files": "*.npy"}, "fields": {"": {"role": "value", "shape": ["T", 4]}}},
     _recordings,
     _unread,

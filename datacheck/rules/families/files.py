@@ -567,7 +567,7 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000, way: ""}}
+          - {code: DC113, key: run_0.rrd, reason: Rerun, about: {files: 1, bytes: 900, of: 1000, way: ""}}
 
     Good::
 
@@ -575,7 +575,7 @@ def unread_data(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         samples:
           - {n: 2, x: {normal: [4]}}
         listing:
-          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000, way: ""}}
+          - {code: DC113, key: run_0.rrd, reason: Rerun, about: {files: 1, bytes: 100, of: 1000, way: ""}}
 
     Fix:
         Convert the files, scan the output of your own loader (``--loader``), or choose the schema
