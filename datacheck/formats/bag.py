@@ -36,6 +36,7 @@ from datacheck.formats.limits import (
     wrap_errors,
 )
 from datacheck.formats.ros_messages import Decoder, Leaf
+from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
 _MAGIC = b"\x89MCAP0\r\n"
@@ -141,9 +142,14 @@ class _Topic:
         for name, value in own.items():
             if name not in leaves:
                 yield f"{self.name}/{name}", value
+        yield from self._messages(order, leaves)
+
+    def _messages(self, order: Array, leaves: dict[str, Leaf]) -> Iterator[tuple[str, Any]]:
         for name, leaf in leaves.items():
             if self.fault is not None:
                 yield f"{self.name}/{name}", self.fault
+                continue
+            if not leaf.data:  # a list that no message fills: efforts that a robot does not measure
                 continue
             values, counts = leaf.values(order)
             yield f"{self.name}/{name}", values
@@ -222,6 +228,11 @@ class _Recording:
                 yield f"{topic.name} ({topic.reason})"
             else:
                 yield from (f"{topic.name}/{name}" for name in topic.decoder.passed)
+                yield from (
+                    f"{topic.name}/{name} (empty in each message)"
+                    for name, leaf in topic.decoder.leaves.items()
+                    if topic.sizes and not leaf.data and topic.fault is None
+                )
 
 
 def _topic(name: str, encoding: str, schema: tuple[str, str, str]) -> _Topic:
