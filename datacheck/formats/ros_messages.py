@@ -180,30 +180,31 @@ class Decoder:
             if fixed == 0:
                 continue
             full = f"{prefix}{match[4]}"
-            steps.append(self._step(match[1], full, (fixed, open_end), (name, is_list, depth)))
+            steps += self._step(match[1], full, (fixed, open_end), (name, is_list, depth))
         return steps
 
     def _step(
         self, kind: str, full: str, size: tuple[int | None, bool], place: tuple[str, bool, int]
-    ) -> _Step:
+    ) -> list[_Step]:
+        """Return the step that reads a field; none where the field takes no bytes."""
         fixed, open_end = size
         outer, is_list, depth = place
         if kind in {"string", "wstring"}:
-            return self._text(kind, full, fixed, open_end=open_end)
+            return [self._text(kind, full, fixed, open_end=open_end)]
         kind = kind if kind in _PRIMITIVES else _resolved(kind, outer)
         if kind in _TIMES:
             pair = np.dtype([("s", _TIMES[kind]), ("n", "<u4")])
-            return self._numbers(full, pair, 4, (fixed, open_end, is_list))
+            return [self._numbers(full, pair, 4, (fixed, open_end, is_list))]
         if kind in _PRIMITIVES:
             if kind in _BYTES and (open_end or (fixed or 0) > DEPTH):
-                return self._sizes(full, fixed, is_list=is_list)
+                return [self._sizes(full, fixed, is_list=is_list)]
             dtype = np.dtype(_PRIMITIVES[kind])
-            return self._numbers(full, dtype, dtype.itemsize, (fixed, open_end, is_list))
+            return [self._numbers(full, dtype, dtype.itemsize, (fixed, open_end, is_list))]
         return self._nested(kind, full, size, (is_list, depth))
 
     def _nested(
         self, kind: str, full: str, size: tuple[int | None, bool], place: tuple[bool, int]
-    ) -> _Step:
+    ) -> list[_Step]:
         fixed, open_end = size
         is_list, depth = place
         many = open_end or fixed is not None
@@ -211,13 +212,21 @@ class Decoder:
         if not inner and many:
             msg = f"{full}: a list of {kind}, which has no fields"
             raise FormatError(msg)
+        if (
+            not inner
+        ):  # one byte in ROS 2, none in ROS 1, where a list of its parents would only take time
+            return [self._passed_byte] if self._cdr else []
 
         def step(message: Message) -> None:
             for _ in range(message.count() if open_end else fixed or 1):
                 for one in inner:
                     one(message)
 
-        return step
+        return [step]
+
+    @staticmethod
+    def _passed_byte(message: Message) -> None:
+        message.take(1, 1)
 
     def _leaf(self, name: str, leaf: Leaf) -> Leaf:
         if name in self.leaves:

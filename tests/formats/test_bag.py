@@ -15,6 +15,7 @@ from rosbags import rosbag1, typesys
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
+from datacheck.formats.ros_messages import Decoder
 from tests.formats.reading import read_all
 
 ROS2 = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
@@ -242,3 +243,28 @@ def test_an_index_that_points_elsewhere_is_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(FormatError, match="where none starts"):
         read_all(path)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_type_without_fields_takes_the_bytes_that_the_library_writes(version):
+    store = typesys.get_typestore(
+        typesys.Stores.ROS1_NOETIC if version == 1 else typesys.Stores.ROS2_HUMBLE
+    )
+    text = "uint8 a\nstd_msgs/Empty marker\nuint8 b\nfloat64 c\n"
+    store.register(typesys.get_types_from_msg(text, "p/msg/A"))
+    empty = store.types["std_msgs/msg/Empty"]()
+    made = store.types["p/msg/A"](a=1, marker=empty, b=2, c=0.5)
+    is_cdr = version == 2
+    data = store.serialize_cdr(made, "p/msg/A") if is_cdr else store.serialize_ros1(made, "p/msg/A")
+    definition, _ = store.generate_msgdef("p/msg/A", ros_version=version)
+    decoder = Decoder("p/msg/A", definition, cdr=is_cdr)
+    decoder.add(bytes(data))
+    order = np.zeros(1, np.int64)
+    found = {name: leaf.values(order)[0].tolist() for name, leaf in decoder.leaves.items()}
+    assert found == {"a": [1], "b": [2], "c": [0.5]}
+
+
+def test_a_long_list_of_types_without_bytes_is_refused():
+    text = "B[4000000000] many\n====\nMSG: p/B\nC inner\n====\nMSG: p/C\n"
+    with pytest.raises(FormatError, match="a list of p/B, which has no fields"):
+        Decoder("p/msg/A", text, cdr=False)
