@@ -570,7 +570,9 @@ def episode_statistics(block: Block, schema: Schema) -> Columns:
     columns: dict[str, Measured] = {}
     for name in schema.fields:
         column = block.fields.get(name)
-        if column is None or column.lengths is None or column.values.dtype.kind != "f":
+        if column is None or not {f"stats/{name}", f"quantiles/{name}"} & block.facts.keys():
+            continue  # the values of other columns, such as chats, may not be parsed yet
+        if column.lengths is None or column.values.dtype.kind != "f":
             continue
         stated = _fact(block, f"stats/{name}", column, len(_STATED))
         whole = _fact(block, f"quantiles/{name}", column, 6)
