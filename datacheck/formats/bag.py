@@ -206,9 +206,10 @@ class _Recording:
         """Refuse more numbers than are held at once."""
         kept = sum(
             len(leaf.data) + 8 * len(leaf.counts)
-            for topic in self.topics.values() if topic.decoder is not None
+            for topic in self.topics.values()
+            if topic.decoder is not None
             for leaf in topic.decoder.leaves.values()
-        )  # fmt: skip
+        )
         check_bytes(kept + 24 * self.messages, "the numbers of all messages", _KEPT_BYTES)
 
     def container(self) -> Values:

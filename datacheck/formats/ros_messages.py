@@ -19,12 +19,26 @@ from datacheck.model.sample import Array
 
 _DEFINITION = 1 << 20  # characters
 _PRIMITIVES = {
-    "bool": "?", "byte": "u1", "char": "u1", "int8": "i1", "uint8": "u1", "int16": "<i2",
-    "uint16": "<u2", "int32": "<i4", "uint32": "<u4", "int64": "<i8", "uint64": "<u8",
-    "float32": "<f4", "float64": "<f8",
-}  # fmt: skip
-_TIMES = {"time": "<u4", "duration": "<i4", "builtin_interfaces/Time": "<i4",
-          "builtin_interfaces/Duration": "<i4"}  # fmt: skip
+    "bool": "?",
+    "byte": "u1",
+    "char": "u1",
+    "int8": "i1",
+    "uint8": "u1",
+    "int16": "<i2",
+    "uint16": "<u2",
+    "int32": "<i4",
+    "uint32": "<u4",
+    "int64": "<i8",
+    "uint64": "<u8",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+_TIMES = {
+    "time": "<u4",
+    "duration": "<i4",
+    "builtin_interfaces/Time": "<i4",
+    "builtin_interfaces/Duration": "<i4",
+}
 _FIELD = re.compile(r"([\w/]+)(?:<=\d+)?(?:\[(<=)?(\d*)\])?\s+(\w+)\s*(=?)")
 _SEPARATOR = re.compile(r"^=+\s*\nMSG:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 _BYTES = frozenset({"byte", "char", "uint8", "int8"})

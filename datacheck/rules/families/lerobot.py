@@ -752,7 +752,7 @@ def _wrong_statistics(rows: Rows, name: str, limit: float) -> Iterator[Failure]:
         yield Failure(
             miscounted,
             f"{count_phrase(miscounted, 'have', 'episode')} statistics of {name} with another count "
-            f"than their rows: the first {int(abs(lacking[at])):,} too "
+            f"than their rows: the first counts {int(abs(lacking[at])):,} too "
             f"{'many' if lacking[at] > 0 else 'few'}.",
             measured={"rows": int(lacking[at])},
             fix=_STATISTICS_AGAIN,
@@ -760,11 +760,11 @@ def _wrong_statistics(rows: Rows, name: str, limit: float) -> Iterator[Failure]:
         )
     off = np.nan_to_num(rows[f":{name}:stats_off"])
     worst = rows[f":{name}:stats_worst"].reshape(len(rows), 4, 3)
-    # One wrong statistic of an episode is told once, by the first kind.
-    told = np.zeros(len(rows), bool)
+    # An episode with several wrong statistics is reported once, under the first kind.
+    reported = np.zeros(len(rows), bool)
     for i, part in enumerate(_DEVIATIONS):
-        wrong = measured & ~told & (off[:, i] > limit)
-        told |= wrong
+        wrong = measured & ~reported & (off[:, i] > limit)
+        reported |= wrong
         if not wrong.any():
             continue
         at = int(np.argmax(np.where(wrong, off[:, i], 0)))
