@@ -260,17 +260,10 @@ from torch.utils.data import DataLoader, Dataset
 from datacheck.torch import CachedDataset, Windows
 
 def own():
-    # KiB of everything that is mapped but the data, and that no other process has: a share of the libraries
-    # would depend on which others run
-    kib, counted = 0, True
-    with open("/proc/self/smaps") as file:
-        for line in file:
-            head = line.split()
-            if not head[0].endswith(":"):
-                counted = not line.rstrip().partition("/")[2].startswith(sys.argv[1][1:])
-            elif head[0] == "Private_Dirty:" and counted:
-                kib += int(head[1])
-    return kib
+    # KiB of memory that is no file, as the process itself has it mapped: its private pages would
+    # also count those that a forked worker shares until its parent writes to them
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon:"))
 
 class Asking(Dataset):
     def __init__(self, data):
