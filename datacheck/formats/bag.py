@@ -157,7 +157,7 @@ class _Topic:
                 yield f"{self.name}/{name}.lengths", counts
 
 
-class _Recording:
+class Recording:
     """The topics of a file, by the number of their channel."""
 
     def __init__(self) -> None:
@@ -193,6 +193,7 @@ class _Recording:
         self._channels[channel] = (key, self.topics[key])
 
     def add(self, channel: int, log_time: int, publish_time: int | None, data: bytes) -> None:
+        """Note a message; times in nanoseconds."""
         if channel not in self._channels:
             msg = f"a message of channel {channel}, which is not declared before it"
             raise FormatError(msg)
@@ -213,6 +214,7 @@ class _Recording:
         check_bytes(kept + 24 * self.messages, "the numbers of all messages", _KEPT_BYTES)
 
     def container(self) -> Values:
+        """Return the values of all topics that have messages."""
         values: dict[str, Any] = {}
         self.check()
         for topic in self.topics.values():
@@ -241,10 +243,16 @@ def _topic(name: str, encoding: str, schema: tuple[str, str, str]) -> _Topic:
     if encoding == "json":
         return _Topic(name, _Json())
     wanted = {"cdr": "ros2msg", "ros1": "ros1msg"}.get(encoding)
+    reason = ""
     if wanted is None:
-        return _Topic(name, None, f"messages in {encoding[:40] or 'no encoding'}: not read")
-    if schema_encoding != wanted:
-        reason = f"definition in {schema_encoding[:40] or 'no encoding'}, {wanted} is read"
+        reason = f"messages in {encoding[:40] or 'no encoding'}: not read"
+    elif not schema_encoding:
+        reason = f"the definition of {kind[:200]} is not in the file"
+    elif kind.endswith("_Event") and "\n---" in text:
+        reason = "the calls of a service: not read"
+    elif schema_encoding != wanted:
+        reason = f"definition in {schema_encoding[:40]}, {wanted} is read"
+    if reason:
         return _Topic(name, None, reason)
     try:
         return _Topic(name, Decoder(kind, text, cdr=encoding == "cdr"))
@@ -289,7 +297,7 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
 class _Mcap:
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file, self._size = file, size
-        self.recording = _Recording()
+        self.recording = Recording()
         self._schemas: dict[int, tuple[str, str, str]] = {0: ("", "", "")}
         self._chunks: set[int] = set()
         self._ended = False
@@ -459,7 +467,7 @@ def _u4(fields: dict[str, bytes], name: str) -> int:
 
 class _Ros1:
     def __init__(self) -> None:
-        self.recording = _Recording()
+        self.recording = Recording()
 
     def take(self, fields: dict[str, bytes], data: bytes) -> None:
         op = fields["op"]

@@ -27,11 +27,13 @@ class UnsupportedFormat(NamedTuple):
 _LOADER = "scan what your loader returns (--loader MODULE:FUNCTION)"
 _UNPACK = "unpack it"
 _MESH = "convert it to PLY or OBJ"
-_ROS = f"read its messages with the rosbags library, and {_LOADER}"
 
 UNSUPPORTED = (
     UnsupportedFormat(
-        "SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)
+        "SQLite",
+        (".sqlite", ".sqlite3"),
+        f"name a ROS 2 bag .db3; of another file, {_LOADER}",
+        (b"SQLite format 3\0",),
     ),
     UnsupportedFormat("packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK),
     UnsupportedFormat("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
@@ -90,6 +92,7 @@ UNSUPPORTED = (
             ".bz2",
             ".xz",
             ".zst",
+            ".zstd",
         ),
         _UNPACK,
         (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"(\xb5/\xfd"),

@@ -23,6 +23,7 @@ from datacheck.infer.roles import (
     guess_limits,
     guess_role,
     has_integer_type,
+    is_message_time,
 )
 from datacheck.infer.worker import RECORDS
 from datacheck.infer.writing import Guess
@@ -79,7 +80,10 @@ def guess(
         samples: how many samples were profiled.
         files: names of folder and files, which say more than the field name of a file's one array.
     """
-    hint = files if name == _ONE_ARRAY else name.rpartition("/")[2]
+    parent, _, last = name.rpartition("/")
+    hint = files if name == _ONE_ARRAY else last
+    if last.lower() == "position" and "joint" in parent.lower():  # sensor_msgs/JointState
+        hint = f"joint_{last}"
     if name == UNTYPED and files.lower().endswith(".bin"):
         # Without a dtype, so that the field does not count as judged.
         declared = Guess({"shape": ["N"]}, (_UNTYPED_REASON,))
@@ -89,6 +93,10 @@ def guess(
         declared = _guess_array(hint.lower(), profile, axes.get(name))
     if name == _SOUND and files.lower().endswith(".wav") and has_integer_type(profile):
         declared = declared.without("range")  # a louder recording is no fault
+    if is_message_time(hint.lower()) and 2 * profile.tied_samples > profile.samples:
+        # No clock, and a range of this day's times would refuse another day's.
+        spec = declared.without("role").without("range").spec
+        declared = Guess(spec, ("several messages have one time",))
     if profile.samples >= samples:
         return declared
     why = f"in {profile.samples:,} of {samples:,} samples"

@@ -92,6 +92,8 @@ class FieldProfile:
     """Whether most values in the samples rise: many rows with the same time are no clock."""
     falling_samples: int = 0
     """Samples in which a value falls."""
+    tied_samples: int = 0
+    """Samples in which a value equals the one before it."""
     trailing_nonzero: list[int] = field(default_factory=list)
     """Fewest and most nonzero steps at the end of a sample."""
     record_keys: list[str] = field(default_factory=list)
@@ -269,6 +271,7 @@ class FieldProfile:
         """Add values along the first axis of samples: whether they rise, and how they end."""
         # Compared, because the difference of unsigned numbers can wrap.
         self.falling_samples += sum(bool((steps[1:] < steps[:-1]).any()) for steps in series)
+        self.tied_samples += sum(bool((steps[1:] == steps[:-1]).any()) for steps in series)
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
         pairs = sum(max(0, len(steps) - 1) for steps in series)
         self.mostly_rising &= 2 * rises >= pairs
@@ -392,6 +395,7 @@ PROFILE_WIRE: Mapping[str, Any] = {
     "box_diagonals": [finite],
     "mostly_rising": bool,
     "falling_samples": natural,
+    "tied_samples": natural,
     "trailing_nonzero": [natural],
     "record_keys": [text],
     "chat_samples": natural,

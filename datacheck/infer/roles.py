@@ -66,6 +66,11 @@ def names_role(name: str) -> bool:
     return any(re.match(f"(?:{pattern})", word) for pattern in patterns for word in words)
 
 
+def is_message_time(name: str) -> bool:
+    """Tell whether ROS and MCAP give a name to the times of messages only."""
+    return re.search(_MESSAGE_TIMES, name) is not None
+
+
 def has_integer_type(profile: FieldProfile) -> bool:
     """Tell whether the stored types of all values are integers."""
     return all(name.startswith(("int", "uint")) for name in profile.dtypes)
@@ -207,6 +212,7 @@ class _Role(NamedTuple):
     fits: Callable[[FieldProfile], bool]
 
 
+_MESSAGE_TIMES = r"^(?:stamp|log_time|publish_time)$"
 # The first role that fits is taken, so a special role stands above the more general one.
 _ROLES = (
     _Role("image", r"rgb|image|img|colou?r|frames?$", _is_image),
@@ -224,7 +230,7 @@ _ROLES = (
     _Role("joints", r"", _is_hand),
     _Role("points", POINT_NAMES, _is_points),
     _Role("id", ID_NAMES, _is_sample_number),
-    _Role("timestamp", r"^(?:stamp|log_time|publish_time)$", _is_ros_clock),
+    _Role("timestamp", _MESSAGE_TIMES, _is_ros_clock),
     _Role("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", _is_clock),
     _Role("reward", r"reward|^rew$", _is_scalar_or_series),
     _Role("done", r"done|terminal|is_last", _is_done),

@@ -8,8 +8,8 @@ from datacheck.formats.foreign import UNSUPPORTED, is_ancillary, unsupported_for
     ("path", "name"),
     [
         ("run_0.rrd", "Rerun"),
-        ("run.db3", "SQLite (ROS 2 bags)"),
-        ("run_0.db3", "SQLite (ROS 2 bags)"),
+        ("run.sqlite3", "SQLite"),
+        ("run_0.db3.zstd", "archive"),
         ("bridge-train.tfrecord.gz-00012-of-01024", "packed TFRecord"),
         ("data.mdb", "LMDB"),
         ("mesh/A.STL", "STL"),
@@ -27,7 +27,7 @@ def test_a_format_without_a_reader_is_known_by_its_name(path, name):
 
 def test_a_file_of_another_name_is_known_by_its_first_bytes():
     assert unsupported_format("recording", b"RRF2\0\0\0\1").name == "Rerun"
-    assert unsupported_format("recording.dat", b"SQLite format 3\0").name == "SQLite (ROS 2 bags)"
+    assert unsupported_format("recording.dat", b"SQLite format 3\0").name == "SQLite"
     assert unsupported_format("recording.dat", b"\0\0\0\0") is None
     assert unsupported_format("recording.dat") is None
 

@@ -31,6 +31,7 @@ PURE = (
         "pickle",
         "ply",
         "rosbag",
+        "rosbag2",
         "tar",
         "text",
     ),

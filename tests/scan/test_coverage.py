@@ -85,12 +85,12 @@ def test_bytes_count_by_whether_a_sample_was_read_from_their_file():
 
 
 def test_a_folder_of_which_most_bytes_were_not_read_is_an_error_that_names_the_format_and_the_way_in():
-    (finding,) = unread(past(**{"+config.npy": 300, "run.rrd": 600, "x.db3": 100}))
+    (finding,) = unread(past(**{"+config.npy": 300, "run.rrd": 600, "x.sqlite": 100}))
     assert finding.severity is Severity.ERROR
     assert finding.message == (
         "70 % of the bytes are in files that were not opened: Rerun (1 file, 60 %, such as "
         "run.rrd), "
-        "SQLite (ROS 2 bags) (1 file, 10 %, such as x.db3)."
+        "SQLite (1 file, 10 %, such as x.sqlite)."
     )
     assert "--loader" in finding.fix
     assert "--allow-unread" in finding.fix
@@ -262,14 +262,14 @@ def test_a_field_that_is_read_in_some_samples_only_counts_once():
 
 def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
     state = past(
-        **{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.rrd": 600, "x.db3": 500}
+        **{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.rrd": 600, "x.sqlite": 500}
     )
     facts = RunContext(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
     judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
     said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
     assert [line for line in said if line.endswith("was not read")] == [
         "Rerun (1 file, such as run.rrd) was not read",
-        "SQLite (ROS 2 bags) (1 file, such as x.db3) was not read",
+        "SQLite (1 file, such as x.sqlite) was not read",
     ]
 
 

@@ -10,12 +10,16 @@ import datacheck
 from datacheck.infer.draft import draft
 from datacheck.scan import scan
 from tests.formats.test_bag import JOINTS, ROS2
+from tests.formats.test_rosbag2 import change, write_db3
 
 STEPS = 60
 
 
-def recorded(path, *, kept=range(STEPS), late=0, swapped=()):
-    """Write a recording at 50 Hz; from step 30 on, the clock of the header is `late` ms behind."""
+def recorded(path, *, kept=range(STEPS), late=0, swapped=(), together=1):
+    """Write a recording at 50 Hz; from step 30 on, the clock of the header is `late` ms behind.
+
+    The recorder takes `together` messages at a time.
+    """
     types = ROS2.types
     clock = [i * 20 - (late if i >= 30 else 0) for i in range(STEPS)]  # ms
     for a, b in swapped:
@@ -33,7 +37,7 @@ def recorded(path, *, kept=range(STEPS), late=0, swapped=()):
             header = types["std_msgs/msg/Header"](stamp, "")
             position = np.sin(np.arange(6) + i / 20)
             message = types[JOINTS](header, [], position, np.zeros(0), np.zeros(0))
-            logged = 100 * 10**9 + i * 20 * 10**6
+            logged = 100 * 10**9 + i // together * together * 20 * 10**6
             data = bytes(ROS2.serialize_cdr(message, JOINTS))
             writer.add_message(channel, logged, data, logged)
         writer.finish()
@@ -84,3 +88,38 @@ def test_a_cache_gives_one_topic(folder, monkeypatch):
     samples = datacheck.CachedDataset("cache", fields=["joints/position"])
     expected = np.sin(np.arange(6) + np.arange(STEPS)[:, None] / 20)
     np.testing.assert_array_equal(samples[0]["joints/position"], expected)
+
+
+def test_messages_that_are_recorded_together_are_no_frozen_clock(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for i in range(4):
+        recorded(data / f"ep_{i}.mcap", together=2)
+    drafted = draft(data).text
+    lines = {
+        name.strip(): line for name, _, line in (x.partition(":") for x in drafted.split("\n"))
+    }
+    assert "role: timestamp" in lines["joints/header/stamp"]
+    for name in ("joints/log_time", "joints/publish_time"):
+        assert "role" not in lines[name].partition("#")[0]
+        assert "range" not in lines[name]
+        assert "several messages have one time" in lines[name]
+    (tmp_path / "rec.yaml").write_text(drafted)
+    assert scan(data, tmp_path / "rec.yaml").report.findings == []
+
+
+def test_a_folder_of_ros_2_is_drafted_and_scanned(tmp_path):
+    for i in range(4):
+        write_db3(tmp_path / "data" / f"run_{i}", count=40 + i, definitions=i != 1)
+    drafted = draft(tmp_path / "data").text
+    assert "joint_states/position: {role: joint_angle, shape: [P, 3], unit: deg}" in drafted
+    (tmp_path / "rec.yaml").write_text(drafted)
+    assert scan(tmp_path / "data", tmp_path / "rec.yaml").report.findings == []
+    (one,) = (tmp_path / "data" / "run_1").glob("*.db3")
+    change(one, "DELETE FROM messages WHERE id BETWEEN 8 AND 12")
+    run = scan(tmp_path / "data", tmp_path / "rec.yaml")
+    found = {(f.code, f.kind, *f.fields, *f.examples) for f in run.report.findings}
+    assert found == {("DC108", "", f"run_1/{one.name}")} | {
+        ("DC502", "gaps", f"joint_states/{clock}", f"run_1/{one.name}")
+        for clock in ("header/stamp", "log_time")
+    }
