@@ -111,13 +111,13 @@ def cached(pipeline: str, data: Path, out: str = "cache", **options: Any) -> str
     return os.path.relpath(path)
 
 
-def record(**runs: dict[str, Any]) -> None:
+def record(python: str, **runs: dict[str, Any]) -> None:
     """Train, each run in a process of its own, and record into the folder `runs`."""
     rng = np.random.Generator(np.random.Philox(0))
     Path("bytes").mkdir()
     for i in range(1000):
         rng.standard_normal(8).astype(np.float32).tofile(f"bytes/{i:04d}.bin")
-    command = [sys.executable, str(REPOSITORY / "tests/repro/train.py")]
+    command = [python, str(REPOSITORY / "tests/repro/train.py")]
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     started = [subprocess.Popen(command, stdin=subprocess.PIPE, env=env, text=True) for _ in runs]
     for process, (name, asked) in zip(started, runs.items(), strict=True):
@@ -151,7 +151,7 @@ def _readme(request: Any) -> tuple[Words, Names]:
     faults.plant("ho3d", Path("HO3D_v3"))
     hands()
     cached("libero", demos())
-    record(a={}, b={"nudge": 50})
+    record(request.getfixturevalue("forked_python"), a={}, b={"nudge": 50})
     synth.write("lerobot", Path("robot"), episodes=3)
     words: Words = {
         "export DATA --as lerobot --to DIR": "export robot --as lerobot --to valid",
@@ -327,7 +327,13 @@ def _outputs(request: Any) -> tuple[Words, Names]:
 
 @of("docs/recording.md")
 def _recording(request: Any) -> tuple[Words, Names]:
-    record(a={}, b={"nudge": 50}, a2={"seed": 2}, a3={"seed": 3})
+    record(
+        request.getfixturevalue("forked_python"),
+        a={},
+        b={"nudge": 50},
+        a2={"seed": 2},
+        a3={"seed": 3},
+    )
     return {"runs/a1": "runs/a"}, {}
 
 
@@ -335,6 +341,8 @@ def _recording(request: Any) -> tuple[Words, Names]:
 def _repro(request: Any) -> tuple[Words, Names]:
     script()
     cached("libero", demos(), "cache")
+    python = request.getfixturevalue("forked_python")
+    request.getfixturevalue("monkeypatch").setattr(sys, "executable", python)
     return CHECK, {}
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 
 LIMIT_S = 800
 
 
-def run_ranks(script, folder, repository):
-    """Run a script, given as text, as two ranks that record into a folder; returns the one run that lies there then."""
+def run_ranks(python, script, folder, repository):
+    """Run a script, given as text, as two ranks that record into a folder; return the run in it."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
@@ -21,7 +20,7 @@ def run_ranks(script, folder, repository):
         "MASTER_PORT": port,
     }
     env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script, str(folder)]
+    command = [python, "-c", script, str(folder)]
     processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
     try:
         assert [process.wait(LIMIT_S) for process in processes] == [0, 0]

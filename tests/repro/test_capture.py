@@ -33,11 +33,11 @@ SAY = (
 
 
 @pytest.fixture
-def captured(tmp_path, repository):
+def captured(tmp_path, repository, forked_python):
     """Capture a process of its own that runs some lines first; the sections as they were written."""
     count = 0
 
-    def captured(lines="", *, env=None, cwd=None, args=()):
+    def captured(lines="", *, env=None, cwd=None, args=(), python=forked_python):
         nonlocal count
         count += 1
         script = tmp_path / "script" / "train.py"
@@ -48,7 +48,7 @@ def captured(tmp_path, repository):
             k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}
         }
         kept["PYTHONPATH"] = os.pathsep.join([str(repository), *(env or {}).pop("paths", [])])
-        command = [sys.executable, str(script), str(out), *args]
+        command = [python, str(script), str(out), *args]
         subprocess.run(
             command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=800
         )
@@ -65,8 +65,8 @@ def test_two_processes_of_the_same_give_no_difference(captured, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     lines = "import torch, numpy\ntorch.manual_seed(0); numpy.random.seed(0)\n"
-    a = captured(lines, cwd=tmp_path / "real")
-    b = captured(lines, cwd=tmp_path / "link")
+    a = captured(lines, cwd=tmp_path / "real", python=sys.executable)
+    b = captured(lines, cwd=tmp_path / "link", python=sys.executable)
     assert tuple(a) == SECTIONS
     assert differences(a, b) == []
     assert a["process"]["cwd"] == b["process"]["cwd"] == str(tmp_path / "real")
@@ -312,7 +312,7 @@ datacheck.repro.capture()
 assert before == (random.getstate(), str(numpy.random.get_state()), dict(__import__("os").environ))
 assert not {"torch", "zarr", "dask", "yaml", "pydantic"} & set(sys.modules)
 """
-    assert captured(lines)["torch"] == {"missing": "PyTorch is not loaded"}
+    assert captured(lines, python=sys.executable)["torch"] == {"missing": "PyTorch is not loaded"}
 
 
 def test_random_states_count_where_they_were_seeded(captured):

@@ -17,7 +17,7 @@ from datacheck.repro.checks import PROFILES
 from datacheck.repro.inner import ImportHook
 from datacheck.repro.risks import judge
 
-COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
+COMMAND = "import sys; from datacheck.cli.main import main; sys.executable = {!r}; main()"
 
 SEED = {  # the run of seed 000: PyTorch 2.0.1, CUDA 11.7, Lightning's benchmark=True, a PointNet2 built by hand
     "process": {"hash_seed": "random", "env": {}},
@@ -265,10 +265,10 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def check(tmp_path, repository):
-    """Run `datacheck repro check`; returns (exit code, standard output, standard error)."""
+def check(tmp_path, repository, forked_python):
+    """Run `datacheck repro`; returns (exit code, standard output, standard error)."""
 
-    def check(*words, env=None):
+    def check(*words, env=None, python=forked_python):
         kept = {
             k: v
             for k, v in os.environ.items()
@@ -276,7 +276,7 @@ def check(tmp_path, repository):
         }
         kept |= {"PYTHONPATH": str(repository)} | (env or {})
         run = subprocess.run(
-            [*COMMAND, *map(str, words)],
+            [forked_python, "-c", COMMAND.format(python), "repro", *map(str, words)],
             cwd=tmp_path,
             env=kept,
             capture_output=True,
@@ -295,7 +295,7 @@ def write(tmp_path, text):
 
 def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
     write(tmp_path, SCRIPT.format(noise="+ torch.rand(3)", persistent=True))
-    code, out, err = check("check", "--", "train.py", "--lr", "3")
+    code, out, err = check("check", "--", "train.py", "--lr", "3", python=sys.executable)
     assert code == 1, err
     assert "arguments ['--lr', '3'] __main__" in out
     assert "stepped" not in out

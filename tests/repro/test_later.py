@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -28,7 +27,7 @@ with Recorder("runs", name=sys.argv[1]) as recorder:
 
 
 @pytest.fixture
-def environment(tmp_path, repository):
+def environment(tmp_path, repository, forked_python):
     """Run the script; return what its run says of its environment."""
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "early_planted.py").write_text("x = 1\n")
@@ -38,7 +37,7 @@ def environment(tmp_path, repository):
     def environment(name):
         env = os.environ | {"PYTHONPATH": str(repository)}
         subprocess.run(
-            [sys.executable, "train.py", name],
+            [forked_python, "train.py", name],
             cwd=tmp_path,
             env=env,
             check=name != "killed",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from datacheck.repro.run_diff import diff_runs
-from tests.repro.train import started
 
 FILES = 1000
 LIMIT_S = 800
@@ -39,7 +41,7 @@ def package(folder, version):
 
 
 @pytest.fixture(scope="module")
-def train(place, repository):
+def train(place, repository, forked_python):
     """Train as asked, once for each answer; return the folder of the run."""
     made = {}
 
@@ -55,11 +57,17 @@ def train(place, repository):
             "libraries": [str(here / "libplanted.so")],
             **asked,
         }
-        log = place / "log"
-        process = started(asked, place, [repository, here / "site"], log)
-        process.join(LIMIT_S)
-        assert process.exitcode == 0, log.read_text()
-        process.close()
+        done = subprocess.run(
+            [forked_python, str(repository / "tests/repro/train.py")],
+            input=json.dumps(asked),
+            cwd=place,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, [repository, here / "site"]))},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
         made[name] = place / "runs" / name
         return made[name]
 

@@ -770,8 +770,10 @@ distributed.destroy_process_group()
 """
 
 
-def test_ranks_write_into_one_folder_and_agree_on_what_they_share(tmp_path, repository):
-    path = run_ranks(RANKS, tmp_path, repository)
+def test_ranks_write_into_one_folder_and_agree_on_what_they_share(
+    tmp_path, repository, forked_python
+):
+    path = run_ranks(forked_python, RANKS, tmp_path, repository)
     run = read_run(path)
     assert (run.world, sorted(run.traces), run.missing) == (2, [0, 1], [])
     one, other = (list(run.traces[rank].of("step")) for rank in (0, 1))

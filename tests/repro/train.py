@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import multiprocessing
 import os
 import random
 import sys
@@ -94,34 +93,6 @@ def train(asked):
                 recorder.step((x, y), loss)
                 step += 1
             recorder.evaluation("train", {"loss": loss}, seen=len(data), of=len(data))
-
-
-def started(asked, folder, modules, log):
-    """Start a training in a process that is forked of one that has imported PyTorch: to import it takes 3 s.
-
-    Args:
-        asked: what is planted.
-        folder: to work in.
-        modules: folders of modules, as in PYTHONPATH.
-        log: file for standard error.
-    """
-    forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["tests.repro.train"])
-    process = forkserver.Process(
-        target=_in_fork, args=(asked, str(folder), [*map(str, modules)], str(log))
-    )
-    process.start()
-    return process
-
-
-def _in_fork(asked, folder, modules, log):
-    with open(log, "wb") as file:
-        os.dup2(file.fileno(), 2)
-    multiprocessing.set_start_method("fork", force=True)  # of workers, as of a program of its own
-    os.chdir(folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(modules)
-    sys.path[:0] = modules
-    main(asked)
 
 
 def main(asked):
