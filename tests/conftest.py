@@ -57,8 +57,12 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Python that has imported PyTorch already; see `tests.forked`."""
-    folder = tmp_path_factory.getbasetemp()
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    executable, held = forked.python(shared, REPOSITORY)
+    executable, held = forked.python(shared_folder(tmp_path_factory), REPOSITORY)
     with held:
         yield str(executable)
+
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the temporary folder of this run of the tests, that of all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder

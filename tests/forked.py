@@ -39,6 +39,7 @@ _PRELOADED = (
     "datacheck.repro.captures",
 )
 _ENTRY = "<forked>"  # of sys.path: there the server's PyTorch is found
+_INSTALLED: list[str] = []  # the entries of sys.path that every Python of this environment has
 
 _CLIENT = """#!{executable} -IS
 import json, os, signal, socket, sys
@@ -67,40 +68,45 @@ sys.exit(code)
 """
 
 
-def python(folder: Path, repository: Path) -> tuple[Path, socket.socket]:
+def python(
+    folder: Path, repository: Path, modules: tuple[str, ...] = (), base: str = sys.executable
+) -> tuple[Path, socket.socket]:
     """Start the server unless it runs.
 
     Args:
         folder: shared by all workers of pytest.
         repository: the root of the checkout.
+        modules: imported besides PyTorch.
+        base: starts the server; a forked Python again, for one that has imported more.
 
     Returns:
         the executable, and a connection, which keeps the server alive until it is closed.
     """
-    address = f"\0datacheck-forked-{folder}"
-    executable = folder / "python-forked"
-    with (folder / "forked.lock").open("w") as lock:
+    name = "-".join(["python-forked", *modules])
+    address = f"\0datacheck-{folder.stat().st_ino}-{name}"
+    executable = folder / name
+    with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = socket.socket(socket.AF_UNIX)
         try:
             held.connect(address)
         except ConnectionRefusedError:
-            _start(address, repository)
+            _start(address, repository, modules, base)
             held.connect(address)
             _write(executable, address)
         held.sendall(b"hold")
     return executable, held
 
 
-def _start(address: str, repository: Path) -> None:
-    code = f"import sys; from tests.forked import serve; serve({address!r})"
+def _start(address: str, repository: Path, modules: tuple[str, ...], base: str) -> None:
+    code = f"from tests.forked import serve; serve({address!r}, {modules!r})"
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.endswith("_NUM_THREADS") and name != "PYTHONHASHSEED"
     }
     server = subprocess.Popen(
-        [sys.executable, "-c", code],
+        [base, "-c", code],
         env=kept | {"PYTHONPATH": str(repository)},
         cwd=repository,
         stdin=subprocess.DEVNULL,
@@ -127,15 +133,19 @@ def _write(executable: Path, address: str) -> None:
 # ------------------------------------------------------------------------------------------- server
 
 
-def serve(address: str) -> None:
+def serve(address: str, modules: tuple[str, ...]) -> None:
     """Fork a process for each request until no worker holds a connection."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork has no threads of its parent
+    from datacheck.formats.base import formats
     from datacheck.plugins import resolve
     from datacheck.repro.captures import capture
 
-    for name in _PRELOADED:
+    for name in (*_PRELOADED, *modules):
         resolve(name)
+    formats()
     capture()  # digests of installed packages and libraries stay in memory
+    own = {"", _ENTRY, *os.environ["PYTHONPATH"].split(os.pathsep)}
+    _INSTALLED[:] = [entry for entry in sys.path if entry not in own]
     gc.collect()
     gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
@@ -243,8 +253,7 @@ def _forget() -> None:
         del sys.modules[name]
     before = os.environ.get("PYTHONPATH", "")
     given = [os.path.abspath(place) for place in before.split(os.pathsep) if place]
-    # In the server: "", the repository, then those of the installation
-    sys.path[:] = [*given, _ENTRY, *sys.path[2:]]
+    sys.path[:] = [*given, _ENTRY, *_INSTALLED]
     sys.path_hooks.insert(0, lambda entry: _finder(entry, torch))
     importlib.invalidate_caches()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -115,6 +116,7 @@ def resumed_by_two_ranks(kinds, flag, path, out):
 
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[3])
+    sys.executable = os.environ["STARTS_RANKS"]  # Lightning starts the other rank with it
     import snippet_0
     import snippet_1
 

@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +16,9 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, Sampler
+from tests import forked
 from tests.cache.make import make_cache
+from tests.conftest import shared_folder
 
 COUNT = 16
 LIMIT_S = 800  # two processes of Lightning take 10 s on a machine of their own
@@ -38,20 +39,32 @@ def snippets(repository):
     return found
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory, repository, forked_python):
+    """A Python that has imported the frameworks, which takes ten seconds."""
+    modules = ("lightning", "accelerate", "transformers.trainer")
+    executable, held = forked.python(
+        shared_folder(tmp_path_factory), repository, modules, forked_python
+    )
+    with held:
+        yield str(executable)
+
+
 @pytest.fixture
-def run(repository, snippets, tmp_path, cache):
+def run(repository, snippets, tmp_path, cache, python):
     """Run a script beside this file, with the examples as modules, as one process or as ranks; return what it said."""
     for number, code in enumerate(snippets):
         (tmp_path / f"snippet_{number}.py").write_text(code)
 
     def run(script, *more, ranks=None):
         path = os.pathsep.join([str(repository), str(tmp_path)])
-        command = [sys.executable, str(repository / "tests/torch" / script)]
+        command = [python, str(repository / "tests/torch" / script)]
         command += [more[0] if more else "", str(cache), str(tmp_path), *more[1:]]
         places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks or 0)]
         meet = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
         meet |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-        envs = [os.environ | {"PYTHONPATH": path} | meet | place for place in places]
+        common = os.environ | {"PYTHONPATH": path, "STARTS_RANKS": python}
+        envs = [common | meet | place for place in places]
         processes = [
             subprocess.Popen(
                 command,
@@ -61,7 +74,7 @@ def run(repository, snippets, tmp_path, cache):
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for env in envs or [os.environ | {"PYTHONPATH": path}]
+            for env in envs or [common]
         ]
         try:
             said = [process.communicate(timeout=LIMIT_S) for process in processes]
