@@ -61,6 +61,16 @@ def budgets(monkeypatch, repository):
     monkeypatch.setattr(parallel, "WHOLE", LARGE)
 
 
+@pytest.fixture
+def brief(budgets, monkeypatch):
+    """Less time of a processor, where no item needs any to be read; returns the seconds."""
+    small, large = (replace(one, cpu_s=0.4) for one in (SMALL, LARGE))
+    monkeypatch.setattr(budget, "FIRST", small)
+    monkeypatch.setattr(budget, "BRIEF", small)
+    monkeypatch.setattr(parallel, "WHOLE", large)
+    return small.seconds(100)
+
+
 def run(items, offenders=None):
     with contextlib.closing(Child(Limits())) as child:
         return run_task(child, HERE, {"items": items}, offenders)
@@ -94,7 +104,7 @@ def test_a_large_file_may_take_more_memory():
     assert len(outcome.payloads) == 1
 
 
-def test_an_item_that_is_busy_for_too_long_is_named_though_it_gives_signs_of_life():
+def test_an_item_that_is_busy_for_too_long_is_named_though_it_gives_signs_of_life(brief):
     outcome = run([item("a"), item("busy"), item("b")])
     assert done(outcome) == ["a", "b"]
     (death,) = outcome.deaths
@@ -152,17 +162,17 @@ def test_when_ten_minutes_went_into_tries_that_ended_by_a_limit_first_tries_are_
     assert brief.silence_s == float("inf")
 
 
-def test_every_try_that_ends_by_a_limit_counts():
+def test_every_try_that_ends_by_a_limit_counts(brief):
     offenders = FailureHistory()
     lost = []
     offenders.lost = lambda kind, seconds: lost.append(seconds)
     run([item("a"), item("busy"), item("b")], offenders)
     assert len(lost) == 3  # with others, by itself, and with all that its size justifies
-    assert min(lost) >= SMALL.seconds(100)
+    assert min(lost) >= brief
 
 
 @pytest.mark.parametrize("kind", ["busy", "greedy"])
-def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind):
+def test_links_to_a_file_that_ended_by_a_limit_are_not_tried(kind, brief):
     """Each of 24 links to one file of a minute took a minute again."""
     names = [f"{kind}_{number}.n{number}" for number in range(24)]
     tries = []
