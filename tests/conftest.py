@@ -62,6 +62,12 @@ def forked_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield str(executable)
 
 
+@pytest.fixture
+def forked_workers(forked_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let multiprocessing start processes, of which each would import PyTorch, with `forked_python`."""
+    monkeypatch.setattr("multiprocessing.spawn._python_exe", os.fsencode(forked_python))
+
+
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the temporary folder of this run of the tests, that of all workers."""
     folder = tmp_path_factory.getbasetemp()

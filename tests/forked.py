@@ -35,6 +35,7 @@ _PRELOADED = (
     "torch",
     "torch._dynamo",  # the first optimizer imports it
     "torch.utils.data",
+    "pytest",  # a process of multiprocessing imports the module of its test
     "datacheck.repro.trial",
     "datacheck.repro.captures",
 )
@@ -52,11 +53,14 @@ set_at_start = {{
 }}
 if set_at_start != {set_at_start!r} or words[0] not in ("-c", "-m") and words[0].startswith("-"):
     os.execv({executable!r}, [{executable!r}, *words])
+inherited = [n for n in range(256) if os.path.exists(f"/proc/self/fd/{{n}}") and os.get_inheritable(n)]
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    request = json.dumps([words, os.getcwd(), variables]).encode()
-    socket.send_fds(server, [b"run " + len(request).to_bytes(8)], [0, 1, 2])
+    request = json.dumps([words, os.getcwd(), variables, inherited]).encode()
+    socket.send_fds(server, [b"run " + len(request).to_bytes(8)], inherited)
     server.sendall(request)
+    for number in inherited[3:]:
+        os.close(number)
     answer = server.recv(4)
 if not answer:
     sys.exit("the server of forked processes has ended")
@@ -167,7 +171,7 @@ def serve(address: str, modules: tuple[str, ...]) -> None:
 def _accepted(listener: socket.socket, held: list[socket.socket]) -> socket.socket | None:
     """Take a request; return the connection if it is one to be held, else fork a process for it."""
     connection, _ = listener.accept()
-    word, fds, _, _ = socket.recv_fds(connection, 12, 3)
+    word, fds, _, _ = socket.recv_fds(connection, 12, 256)
     if word == b"hold":
         return connection
     if os.fork() == 0:
@@ -209,9 +213,14 @@ def _attend(connection: socket.socket, size: int, fds: list[int]) -> None:
         os._exit(0)
 
 
-def _become(words: list[str], folder: str, variables: dict[str, str], fds: list[int]) -> None:
+def _become(
+    words: list[str], folder: str, variables: dict[str, str], numbers: list[int], fds: list[int]
+) -> None:
     """Run what `python` would with these words, and end."""
-    for number, fd in enumerate(fds):
+    apart = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 512) for fd in fds]
+    for fd in fds:
+        os.close(fd)
+    for fd, number in zip(apart, numbers, strict=True):
         os.dup2(fd, number)
         os.close(fd)
     os.setsid()
@@ -255,6 +264,8 @@ def _forget() -> None:
     given = [os.path.abspath(place) for place in before.split(os.pathsep) if place]
     sys.path[:] = [*given, _ENTRY, *_INSTALLED]
     sys.path_hooks.insert(0, lambda entry: _finder(entry, torch))
+    # A process of multiprocessing takes over the search path of its parent
+    sys.meta_path.insert(0, _Torch(torch))
     importlib.invalidate_caches()
 
 
@@ -293,7 +304,7 @@ class _Torch:
         self.torch = torch
         self.spec = torch.__spec__
 
-    def find_spec(self, name: str, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         if name != "torch":
             return None
         spec = ModuleSpec("torch", _Torch(self.torch), origin=self.torch.__file__, is_package=True)

@@ -15,21 +15,14 @@ from datacheck.plugins import resolve
 LIMIT_S = 800
 
 
-def on_ranks(world_size, calls, folder):
-    """Return what each call says on each rank: a list (calls) of lists (ranks).
+def on_ranks(python, world_size, calls, folder):
+    """Return what each call says on each rank, a process of `python`: a list (calls) of lists (ranks).
 
     A call is ("module:function", *JSON values), made as function(rank, world_size, *values); an
     exception becomes {"error", "message"}. Processes that do not come to their end in time fail the
     test, and are ended.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "tests.torch.ranks",
-        json.dumps(calls),
-        str(world_size),
-        str(folder),
-    ]
+    command = [python, "-m", "tests.torch.ranks", json.dumps(calls), str(world_size), str(folder)]
     processes = [
         subprocess.Popen(
             [*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -149,7 +149,7 @@ def test_it_crosses_the_processes_of_a_loader(script, oracle, verify):
             assert_told(told_by(loader), oracle, file, at)
 
 
-def test_it_crosses_from_a_spawned_process(script, oracle):
+def test_it_crosses_from_a_spawned_process(script, oracle, forked_workers):
     file, at, bit = flips_of(oracle, 8)[0]
     with script.flipped(oracle.cache / file, at, bit):
         data = CachedDataset(oracle.cache, fields=[oracle.byte(file, at)[0]])

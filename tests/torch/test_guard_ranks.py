@@ -159,7 +159,7 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def said(tmp_path_factory, forked_python):
     """All of it in one run of four processes, which take seconds to start."""
     calls = [
         ("train", ""),
@@ -171,7 +171,10 @@ def said(tmp_path_factory):
         ("train", ""),
     ]
     found = on_ranks(
-        4, [(f"{HERE}:{name}", *args) for name, *args in calls], tmp_path_factory.mktemp("ranks")
+        forked_python,
+        4,
+        [(f"{HERE}:{name}", *args) for name, *args in calls],
+        tmp_path_factory.mktemp("ranks"),
     )
     return dict(zip([*calls[:-1], "afterwards"], found, strict=True))
 

@@ -325,7 +325,7 @@ def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
     assert not threads()
 
 
-def test_an_interrupt_is_heard_while_the_collector_works():
+def test_an_interrupt_is_heard_while_the_collector_works(forked_python):
     script = """
 import gc, signal, time
 from datacheck.torch import CachedLoader
@@ -345,7 +345,7 @@ for _ in range(5):
 print("heard", heard)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
+        [forked_python, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stdout, done.stderr) == ("heard 5\n", "")
 
@@ -440,7 +440,7 @@ began.wait()
     )
 
 
-def test_a_fork_goes_on_with_no_pass_of_its_parent_and_begins_its_own():
+def test_a_fork_goes_on_with_no_pass_of_its_parent_and_begins_its_own(forked_python):
     script = """
 import os, signal
 from datacheck.torch import CachedLoader
@@ -458,7 +458,7 @@ os.wait()
 print(len(list(passing)))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=800
+        [forked_python, "-c", script], capture_output=True, text=True, check=False, timeout=800
     )
     assert (done.stdout, done.returncode) == ("UsageError 0 50\n49\n", 0)
 

@@ -504,7 +504,7 @@ def of_rank(rank, port, results):
     torch.distributed.destroy_process_group()
 
 
-def test_rank_and_world_size_are_those_of_torch_distributed():
+def test_rank_and_world_size_are_those_of_torch_distributed(forked_workers):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -95,10 +95,15 @@ HOW = ("resample", "ragged", "ragged, threads")
 
 
 @pytest.fixture(scope="module")
-def said(path, tmp_path_factory):
+def said(path, tmp_path_factory, forked_python):
     """What the ranks say of each way, and of the control."""
     calls = [(f"{HERE}:trained", str(path), how) for how in HOW]
-    ranks = on_ranks(4, [*calls, (f"{HERE}:skipping", str(path))], tmp_path_factory.mktemp("ranks"))
+    ranks = on_ranks(
+        forked_python,
+        4,
+        [*calls, (f"{HERE}:skipping", str(path))],
+        tmp_path_factory.mktemp("ranks"),
+    )
     return dict(zip((*HOW, "skipping"), ranks, strict=True))
 
 

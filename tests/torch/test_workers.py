@@ -114,7 +114,7 @@ def test_a_start_that_is_none_is_refused(start):
         worker_context(start)
 
 
-def test_how_processes_start_elsewhere_may_still_be_said():
+def test_how_processes_start_elsewhere_may_still_be_said(forked_python):
     script = """
 import multiprocessing
 from datacheck.torch import worker_context
@@ -122,4 +122,4 @@ assert worker_context().get_start_method() == multiprocessing.get_all_start_meth
 multiprocessing.set_start_method("spawn")
 assert worker_context().get_start_method() == "spawn"
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([forked_python, "-c", script], check=True)
