@@ -59,8 +59,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True, params=["slow", "quick"])
 def pace(request, monkeypatch):
     """Let no batch be quick, or each: then threads are given several at once."""
-    monkeypatch.setattr(module, "QUICK", 1e-9 if request.param == "slow" else 60)
+    if request.param != "usual":
+        monkeypatch.setattr(module, "QUICK", 1e-9 if request.param == "slow" else 60)
     return request.param
+
+
+# Of tests with a process of its own, in which nothing is patched
+usual_pace = pytest.mark.parametrize("pace", ["usual"], indirect=True)
 
 
 def threads():
@@ -325,6 +330,7 @@ def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
     assert not threads()
 
 
+@usual_pace
 def test_an_interrupt_is_heard_while_the_collector_works(forked_python):
     script = """
 import gc, signal, time
@@ -395,6 +401,7 @@ def test_no_interrupt_is_lost_where_a_pass_is_dropped(dropped):
     assert not threads()
 
 
+@usual_pace
 def test_a_pass_that_is_not_over_hinders_no_exit():
     script = """
 from datacheck.torch import CachedLoader
@@ -407,6 +414,7 @@ print(next(passing).item())
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
 
+@usual_pace
 def test_what_goes_on_with_a_pass_behind_the_end_of_its_threads_is_told():
     """No tensor is made: a daemon thread that is in PyTorch's code when Python ends aborts the process."""
     script = """
@@ -440,6 +448,7 @@ began.wait()
     )
 
 
+@usual_pace
 def test_a_fork_goes_on_with_no_pass_of_its_parent_and_begins_its_own(forked_python):
     script = """
 import os, signal
@@ -687,6 +696,7 @@ def test_a_transform_and_other_datasets_are_served_too(folder):
     assert [batch["id"].tolist() for batch in loader] == [[6, 2], [4]]
 
 
+@usual_pace
 @pytest.mark.parametrize("codec", [Codec(), Codec("zstd", 3)], ids=str)
 def test_no_thread_imports_a_module(tmp_path, codec):
     """A process that is forked while a thread imports one waits for it for ever: NumPy loads its `random` late."""
