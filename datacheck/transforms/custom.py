@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import importlib.util
 import inspect
+import re
 import sys
 import sysconfig
 import typing
@@ -148,8 +149,31 @@ def _parents(name: str) -> Iterator[str]:
 
 
 @cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(importlib.metadata.packages_distributions())
+def _distributions(top: str) -> list[str]:
+    """Return the distributions of a top-level module, as `packages_distributions` maps them.
+
+    Notes:
+        That function parses the file list of each installed distribution, which takes every child
+        0.4 s for 100 of them. This one parses those that name the module.
+    """
+    found = importlib.metadata.distributions()
+    return [dist.metadata["Name"] for dist in found if _provides(dist, top)]
+
+
+def _provides(dist: importlib.metadata.Distribution, top: str) -> bool:
+    declared = (dist.read_text("top_level.txt") or "").split()
+    if declared:
+        return top in declared
+    record = dist.read_text("RECORD")
+    if record and not re.search(rf'^"?{re.escape(top)}[/.]', record, re.MULTILINE):
+        return False
+    return any(_top_level(file) == top for file in dist.files or ())
+
+
+def _top_level(file: importlib.metadata.PackagePath) -> str | None:
+    if sys.version_info < (3, 12) and file.suffix != ".py":
+        return None  # as `packages_distributions` does, so that fingerprints stay
+    return file.parts[0] if len(file.parts) > 1 else inspect.getmodulename(file)
 
 
 def _version(top: str) -> str:
@@ -157,7 +181,7 @@ def _version(top: str) -> str:
 
     A module without a distribution gives the digest of its file.
     """
-    names = sorted(_distributions().get(top, []))
+    names = sorted(_distributions(top))
     if names:
         return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
     path = _module_file(top)

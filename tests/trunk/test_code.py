@@ -77,6 +77,43 @@ def test_other_distributions_count_by_their_version(code):
     assert "datacheck" not in found
 
 
+PLANTED = {  # module: (file of its distribution's folder, text)
+    "ct_declared": ("ct_a-1.dist-info/top_level.txt", "ct_declared"),
+    "ct_package": (
+        "ct_b-2.dist-info/RECORD",
+        "ct_package/__init__.py,,\nct_b-2.dist-info/RECORD,,\n",
+    ),
+    "ct_single": ("ct_c-3.dist-info/RECORD", "other/ct_within.py,,\nct_single.py,,\n"),
+    "ct_quoted": ("ct_d-4.dist-info/RECORD", '"ct_quoted/a,b.py",,\n'),
+    "ct_egg": ("ct_e-5.egg-info/SOURCES.txt", "setup.py\nct_egg/__init__.py\n"),
+    "ct_unlisted": ("ct_f-6.dist-info/INSTALLER", "pip"),
+    "ct_data": ("ct_g-7.dist-info/RECORD", "ct_data/x.json,,\n"),
+}
+
+
+def test_a_module_has_the_distributions_that_the_standard_library_finds(code, tmp_path):
+    for file, text in PLANTED.values():
+        place = tmp_path / file
+        place.parent.mkdir()
+        place.write_text(text)
+        name, version = place.parent.name.rsplit(".", 1)[0].split("-")
+        for metadata in ("METADATA", "PKG-INFO"):
+            (place.parent / metadata).write_text(f"Name: {name}\nVersion: {version}\n")
+    names = [*PLANTED, "ct_within", "numpy", "pytest", "yaml", "_pytest"]
+    code(ct_t="".join(f"import {name}\n" for name in names))
+    found = code_digests("ct_t")
+    known = importlib.metadata.packages_distributions()
+    assert {name: found[name] for name in names} == {
+        name: ", ".join(
+            f"{one} {importlib.metadata.version(one)}" for one in sorted(known.get(name, ()))
+        )
+        or "absent"
+        for name in names
+    }
+    assert found["ct_package"] == "ct_b 2"
+    assert found["ct_unlisted"] == found["ct_within"] == "absent"
+
+
 def test_modules_that_import_one_another_end(code):
     place = code(ct_h="import ct_i\n", ct_i="import ct_h\n")
     assert set(code_digests("ct_h")) == {"ct_h", "ct_i"}
