@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import forked
+from datacheck.workers import fork_server
 
 settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -31,6 +32,10 @@ def _unsynced(descriptor: int) -> None:
 
 
 os.fsync = _unsynced  # the power stays on: which files must be synced, and when, tests see at the door (`System.sync`)
+
+
+# A server takes a second of processor time to start; tests that fork nothing lie between those that do.
+fork_server._IDLE_S = 30.0
 
 
 def pytest_collection_finish() -> None:

@@ -30,8 +30,8 @@ from typing import Any, BinaryIO
 from datacheck.plugins import import_all, known_plugins, resolve
 
 _BOOT = (
-    "import sys; sys.path[:] = sys.argv[2:]; from datacheck.workers.fork_server import serve; "
-    "serve(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[3:]; from datacheck.workers.fork_server import serve; "
+    "serve(int(sys.argv[1]), float(sys.argv[2]))"
 )
 # Imported before the first fork: what nearly every child needs. Plug-ins are listed, not loaded.
 # Libraries that start threads (PyArrow) are left to the children.
@@ -148,7 +148,7 @@ class _Server(subprocess.Popen[bytes]):
         with theirs:
             try:
                 super().__init__(
-                    [sys.executable, "-P", "-c", _BOOT, str(os.getpid()), *folders],
+                    [sys.executable, "-P", "-c", _BOOT, str(os.getpid()), str(_IDLE_S), *folders],
                     env=dict(environment),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
@@ -327,12 +327,13 @@ def _pipe() -> tuple[BinaryIO, BinaryIO]:
 # ------------------------------------------------------------------------------------ in the server
 
 
-def serve(parent: int) -> None:
+def serve(parent: int, idle_s: float) -> None:
     """Fork children until the parent ends or closes the socket, or the server is idle for a while.
 
     Args:
         parent: its pid. The socket alone does not tell: a process forked from the parent may still
             hold its other end when the parent has ended.
+        idle_s: seconds without children after which the server ends.
     """
     # If the parent ignores SIGCHLD, this process inherits that, and the kernel would reap children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -353,7 +354,7 @@ def serve(parent: int) -> None:
         selector.register(watched, selectors.EVENT_READ, lambda: os._exit(0))
         selector.register(control, selectors.EVENT_READ, lambda: _fork(control, selector, limits))
         while True:
-            events = selector.select(_IDLE_S)
+            events = selector.select(idle_s)
             for key, _ in events:
                 # otherwise an earlier event closed the descriptor, and it may be open again
                 if selector.get_map().get(key.fd) is key:

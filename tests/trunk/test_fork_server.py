@@ -127,6 +127,8 @@ def test_what_a_child_has_started_ends_with_it(child):
 def test_variables_that_count_at_the_start_ask_for_another_server_and_earlier_children_go_on(
     child, monkeypatch
 ):
+    fork_server._close_all()
+    monkeypatch.setattr(fork_server, "_IDLE_S", 0.2)
     first, _ = child.run(f"{HERE}:told", {})
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     with contextlib.closing(Child(Limits())) as other:
