@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from datacheck.scan.loader_audit.file_comparison import _clearly_larger
 from datacheck.scan.loader_audit.first_pass import spread
 from datacheck.scan.loader_audit.loader_process import Loader, read_all
 from datacheck.scan.rescore import Rescore, rescore
+from datacheck.workers import fork_server
 from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told
 
@@ -269,8 +271,26 @@ def test_a_second_pass_that_dies_is_said(audit):
     assert "a worker process ended at index 4" in finding(run, "DC904").cause.text
 
 
+@pytest.fixture
+def torch_imported(monkeypatch):
+    """Fork loaders from a server that has imported torch: each new process would take four seconds for it."""
+    spawn = Loader._spawn
+
+    def fork(loader, *given):
+        program = loader._program
+        loader._program = replace(program, doubted=True)
+        try:
+            return spawn(loader, *given)
+        finally:
+            loader._program = program
+
+    monkeypatch.setattr(Loader, "_spawn", fork)
+    boot = fork_server._BOOT.replace("serve(", "import torch; serve(")
+    monkeypatch.setattr(fork_server, "_BOOT", boot)
+
+
 @pytest.mark.slow
-def test_datasets_of_torch_are_asked_by_a_data_loader(audit):
+def test_datasets_of_torch_are_asked_by_a_data_loader(audit, torch_imported):
     assert told(audit("odd:torch_dataset")) == []
     run = audit("odd:torch_random")
     assert told(run) == [("DC904", "seed")]

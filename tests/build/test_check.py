@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +11,7 @@ from datacheck.build import check
 from datacheck.build.builder import build_cache
 from datacheck.build.trace import trace_steps
 from datacheck.cache.codec import Codec
+from datacheck.cli.main import run
 from datacheck.errors import NondeterministicBuildError
 from datacheck.runtime import hashing
 from datacheck.workers.parallel import ordered_map
@@ -258,13 +256,12 @@ def test_every_kind_of_field_passes(tmp_path, codec):
             assert build_cache(job, tmp_path / "out", check="all").checked >= 1
 
 
-def test_the_command_says_it_and_ends_with_6(data, tmp_path):
+def test_the_command_says_it_and_ends_with_6(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.yaml").write_text(
         "datacheck: 1\nname: tiny\nsamples: {files: '*.npz'}\nfields: {score: {}}\n"
     )
     (tmp_path / "steps_here.py").write_text(STEPS)
-    main = "from datacheck.cli.main import main; main()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     for name, option, code in (
         ("clean", "--check", 0),
         ("by_chance", "--check-all", 6),
@@ -272,23 +269,11 @@ def test_the_command_says_it_and_ends_with_6(data, tmp_path):
     ):
         text = f"datacheck: 1\nname: tiny\nschema: schema.yaml\ntransforms: ['steps_here:{name}']\n"
         (tmp_path / "pipeline.yaml").write_text(text)
-        command = [
-            sys.executable,
-            "-c",
-            main,
-            "cache",
-            "build",
-            "pipeline.yaml",
-            "--data",
-            str(data / "data"),
-            option,
-        ]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done.stderr
-        assert ("1 shard built twice, with equal bytes" in done.stdout) == (code == 0)
-        assert ("steps_here:by_chance" in done.stderr) == (code == 6)
+        command = ["cache", "build", "pipeline.yaml", "--data", str(data / "data"), option]
+        assert run(command) == code
+        said, errors = capsys.readouterr()
+        assert ("1 shard built twice, with equal bytes" in said) == (code == 0), errors
+        assert ("steps_here:by_chance" in errors) == (code == 6)
 
 
 def test_digests_of_a_step_are_those_of_its_values(made, tmp_path, data):
