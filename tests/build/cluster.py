@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import distributed
-
 
 def worker_pid() -> int:
     """Return the number of the worker whose child this process is: started by it, or forked of its server."""
@@ -55,6 +53,8 @@ class Cluster:
 
     def wait(self) -> None:
         """Return when all workers have come to the scheduler."""
+        import distributed
+
         with distributed.Client(self.address, set_as_default=False) as client:
             client.wait_for_workers(len(self.workers), timeout=800)
 

@@ -17,6 +17,7 @@ import pytest
 from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
 from datacheck.build.shard_worker import write_shards
+from datacheck.cli.main import run
 from datacheck.errors import StorageError
 from datacheck.workers import parallel
 from datacheck.workers.child import Child, Limits
@@ -81,6 +82,23 @@ def start(place, *options, out="out"):
     )
 
 
+@pytest.fixture
+def command(place, monkeypatch, capsys):
+    """Run the command of `start` in this process; return what it says."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("datacheck.cache.layout.SHARD_BYTES", 1 << 14)
+    monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 14)
+
+    def called(*options, out="out", code=0):
+        given = ["cache", "build", "pipeline.yaml", "--data", "data", "--out", out, *options]
+        ended_with = run(given)
+        said, errors = capsys.readouterr()
+        assert ended_with == code, said + errors
+        return said, errors
+
+    return called
+
+
 def ended(process, code=0):
     said, errors = process.communicate(timeout=800)
     assert process.returncode == code, said + errors
@@ -93,11 +111,16 @@ def manifest(place, out="out"):
     return found.read_bytes()
 
 
-def golden(place):
-    """The manifest of a build in process; the gate is open from then on."""
-    (place / "go").touch()
-    ended(start(place, out="golden"))
-    return manifest(place, "golden")
+@pytest.fixture
+def golden(place, command):
+    """Return the manifest of a build without a cluster; the gate is open from then on."""
+
+    def built():
+        (place / "go").touch()
+        command(out="golden")
+        return manifest(place, "golden")
+
+    return built
 
 
 def until(true, process):
@@ -138,7 +161,7 @@ def waiting(place, build, workers):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(place):
+def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(place, golden):
     with cluster(place) as dask:
         build = start(place, "--scheduler", dask.address)
         child, _ = waiting(place, build, dask.workers)
@@ -148,14 +171,14 @@ def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(place
         until(lambda: not alive(child), build)
         (place / "go").touch()
         ended(build)
-    assert manifest(place) == golden(place)
+    assert manifest(place) == golden()
     assert [path.name for path in (place / "out/tiny/all").iterdir()] == [
         path.name for path in (place / "golden/tiny/all").iterdir()
     ]
 
 
 @pytest.mark.slow
-def test_when_the_scheduler_is_killed_the_same_command_goes_on(place):
+def test_when_the_scheduler_is_killed_the_same_command_goes_on(place, golden):
     with cluster(place) as dask:
         build = start(place, "--scheduler", dask.address)
         waiting(place, build, dask.workers)
@@ -176,11 +199,11 @@ def test_when_the_scheduler_is_killed_the_same_command_goes_on(place):
             < SAMPLES
         )
         found = manifest(place)
-    assert found == golden(place)
+    assert found == golden()
 
 
 @pytest.mark.slow
-def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place):
+def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place, golden):
     with cluster(place, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="10s") as dask:
         build = start(place, "--scheduler", dask.address)
         child, _ = waiting(place, build, dask.workers)
@@ -203,7 +226,7 @@ def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place
                 break
         assert tree(published) == before
         assert list((place / "out/tiny/all").iterdir()) == [published]
-    assert manifest(place) == golden(place)
+    assert manifest(place) == golden()
 
 
 @pytest.mark.slow
@@ -283,13 +306,13 @@ UNLIKE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", UNLIKE)
-def test_a_worker_that_is_unlike_this_process_is_refused(place, what):
+def test_a_worker_that_is_unlike_this_process_is_refused(place, command, what):
     code, said = UNLIKE[what]
     (place / "go").touch()
     with cluster(place, 0) as dask:
         dask.worker(PYTHONPATH=site(place, code))
         dask.wait()
-        _, errors = ended(start(place, "--scheduler", dask.address), 3)
+        _, errors = command("--scheduler", dask.address, code=3)
     assert said in errors
     assert "same environment" in errors
     assert not [path for path in (place / "out").rglob("*") if path.is_file()]
@@ -297,7 +320,7 @@ def test_a_worker_that_is_unlike_this_process_is_refused(place, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["out", "data"])
-def test_a_worker_that_sees_another_folder_is_refused(place, folder):
+def test_a_worker_that_sees_another_folder_is_refused(place, command, folder):
     if (
         shutil.which("unshare") is None
         or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
@@ -309,7 +332,7 @@ def test_a_worker_that_sees_another_folder_is_refused(place, folder):
     with cluster(place, 0) as dask:
         dask.worker(before=["unshare", "-m", "sh", "-c", other, "sh"])
         dask.wait()
-        _, errors = ended(start(place, "--scheduler", dask.address), 3)
+        _, errors = command("--scheduler", dask.address, code=3)
     assert str(place / folder) in errors
     assert f"on {os.uname().nodename}" in errors
     assert "very worker must see" in errors
