@@ -17,8 +17,9 @@ import pytest
 import zarr
 from PIL import Image
 
-from datacheck.build import source_digests
+from datacheck.build import plan, source_digests
 from datacheck.cache import layout, open_cache
+from datacheck.cli import main as cli
 from datacheck.cli.cache_build import _unlisted_lines
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.model.finding import RuleVerdict, Verdict
@@ -223,7 +224,7 @@ def test_a_new_threshold_is_a_new_cache_and_a_new_file_too(tmp_path):
     assert more.path != first.path
 
 
-def test_a_crashed_rule_stops_the_build(tmp_path):
+def test_a_crashed_rule_stops_the_build(tmp_path, ran):
     data = tmp_path / "data"
     clouds(data)
     schema = schema_of(POINTS, files="*.npy")
@@ -240,26 +241,27 @@ def test_a_crashed_rule_stops_the_build(tmp_path):
 # ------------------------------------------------------------------------------------- command line
 
 
-SMALL = (
-    "from datacheck.build import plan; from datacheck.cache import layout; layout.SHARD_BYTES "
-    "= plan.SOURCE_BYTES = 9; "
-)
-
-
-def command(*words, before="", **options):
+def command(*words, before=""):
+    """Start a build in a new process, which a test may interrupt."""
     code = f"{before}from datacheck.cli.main import main; main()"
     line = [sys.executable, "-c", code, "cache", "build", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
 
 
-def ran(*words, **options):
-    process = command(*words, **options)
-    said, errors = process.communicate(timeout=800)
-    assert "Traceback" not in errors
-    return process.returncode, said, errors
+@pytest.fixture
+def ran(capsys):
+    """Run a build by the command line in this process; return exit code, output and errors."""
+
+    def called(*words):
+        code = cli.run(["cache", "build", *map(str, words)])
+        said, errors = capsys.readouterr()
+        assert "Traceback" not in errors
+        return code, said, errors
+
+    return called
 
 
 PIPELINE = """\
@@ -284,7 +286,7 @@ def project(tmp_path):
     return clouds(tmp_path / "data")
 
 
-def test_the_command_builds_and_says_so(tmp_path, project):
+def test_the_command_builds_and_says_so(tmp_path, project, ran):
     code, said, errors = ran("mine.yaml", "--data", "data", "--out", "cache")
     assert (code, errors) == (0, "")
     assert "12 samples: 12 valid, 0 invalid, 0 not made" in said
@@ -296,7 +298,7 @@ def test_the_command_builds_and_says_so(tmp_path, project):
     assert "built before" in ran("mine.yaml", "--data", "data", "--out", "cache")[1]
 
 
-def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
+def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path, ran):
     """Of 200 pictures a cache held 25, since the others had other widths; the build ended with 0."""
     (tmp_path / "pictures.yaml").write_text(
         "datacheck: 1\nname: pictures\nsamples: {files: 'data/*.npy'}\nfields: {image: {role: "
@@ -339,7 +341,9 @@ def test_fit_samples_that_no_cache_holds_are_named_and_are_no_success(tmp_path):
     assert "5 samples: 5 valid" in said
 
 
-def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_other_sizes(tmp_path):
+def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_other_sizes(
+    tmp_path, ran
+):
     """A step changes the rows of all: one that it refused was called of a size that no cache holds."""
     (tmp_path / "clouds.yaml").write_text(
         "datacheck: 1\nname: clouds\nsamples: {files: 'data/*.npy'}\nfields: {points: {role: "
@@ -371,13 +375,13 @@ def test_samples_that_a_step_refuses_for_another_reason_are_not_said_to_have_oth
         (["mine.yaml", "--data", "data", "--root", "x"], 2, "NAME=DIR"),
     ],
 )
-def test_bad_requests_end_in_one_message(project, words, code, said):
+def test_bad_requests_end_in_one_message(project, words, code, said, ran):
     returned, _, errors = ran(*words)
     assert (returned, said in errors) == (code, True), errors
     assert len(errors.strip().splitlines()) == 1
 
 
-def test_a_function_that_fails_ends_in_one_message(tmp_path, project):
+def test_a_function_that_fails_ends_in_one_message(tmp_path, project, ran):
     (tmp_path / "steps.py").write_text("def nudged(sample):\n    return 1 / 0\n")
     code, _, errors = ran("mine.yaml", "--data", "data", "--out", "cache")
     assert code == 2
@@ -419,7 +423,7 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code, 
         pytest.param(signal.SIGTERM, 143, ["--workers", "2"], marks=pytest.mark.slow),
     ],
 )
-def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
+def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more, ran, monkeypatch):
     (tmp_path / "steps.py").write_text(
         "import pathlib, time\ndef nudged(sample):\n    calls = pathlib.Path('calls')\n"
         "    with calls.open('a') as file:\n        file.write('.')\n"
@@ -429,7 +433,11 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     )
     (tmp_path / "wait").touch()
     request = ["mine.yaml", "--data", "data", "--out", "cache", *more]
-    process = command(*request, before=SMALL)
+    small = (
+        "from datacheck.build import plan; from datacheck.cache import layout; layout.SHARD_BYTES "
+        "= plan.SOURCE_BYTES = 9; "
+    )
+    process = command(*request, before=small)
     end = time.monotonic() + 60
     while (
         not ((tmp_path / "calls").exists() and (tmp_path / "calls").stat().st_size > 5)
@@ -444,12 +452,14 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     )
     assert (process.returncode, said is not None) == (code, True), errors
     (tmp_path / "wait").unlink()
-    returned, output, errors = ran(*request, before=SMALL)
+    monkeypatch.setattr(layout, "SHARD_BYTES", 9)
+    monkeypatch.setattr(plan, "SOURCE_BYTES", 9)
+    returned, output, errors = ran(*request)
     assert (returned, errors) == (0, "")
     kept = int(re.search(r"(\d) shards kept from an unfinished build", output)[1])
     assert kept >= int(said[1]) >= 4
     (again,) = (tmp_path / "cache/mine/all").iterdir()
-    assert ran("mine.yaml", "--data", "data", "--out", "golden", before=SMALL)[0] == 0
+    assert ran("mine.yaml", "--data", "data", "--out", "golden")[0] == 0
     assert tree(again) == tree(next((tmp_path / "golden/mine/all").iterdir()))
 
 
@@ -497,7 +507,9 @@ def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
     assert first.path != second.path
 
 
-def test_a_field_of_one_vector_each_is_turned_in_every_sample_and_has_a_key_of_its_own(tmp_path):
+def test_a_field_of_one_vector_each_is_turned_in_every_sample_and_has_a_key_of_its_own(
+    tmp_path, ran
+):
     """Of each block the first sample alone was turned; caches of that time are not taken for equal ones."""
     (tmp_path / "data").mkdir()
     roots = np.random.Generator(np.random.Philox(3)).uniform(0.2, 1, (6, 3)).astype(np.float32)
