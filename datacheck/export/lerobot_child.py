@@ -35,6 +35,7 @@ from datacheck.export.lerobot_stats import (
 )
 from datacheck.formats.limits import path_below
 from datacheck.formats.parquet import ParquetFile
+from datacheck.model.arrow_arrays import flattened, list_lengths, numbers
 from datacheck.runtime import fsops
 from datacheck.runtime.beneath import File
 from datacheck.runtime.documents import parse_json
@@ -926,7 +927,6 @@ def _values_of(batch: Any, name: str, feature: _Feature, path: str) -> Array:
         FormatError: it holds nulls, or values of another type or shape than declared.
     """
     import pyarrow as pa  # noqa: PLC0415  in the child only
-    import pyarrow.compute as pc  # noqa: PLC0415  in the child only
 
     column = batch.column(name)
     for level in count():
@@ -937,13 +937,17 @@ def _values_of(batch: Any, name: str, feature: _Feature, path: str) -> Array:
         if not is_list and not pa.types.is_fixed_size_list(column.type):
             break
         axis = feature.shape[level] if level < len(feature.shape) else 1
-        widths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        widths = list_lengths(column)
         if is_list and (widths != axis).any():
             msg = f"{path}: {name} has another shape than {INFO} declares"
             raise FormatError(msg)
-        column = column.flatten()
+        column = flattened(column)
     try:
-        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        values = (
+            numbers(column)
+            if pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type)
+            else np.asarray(column.to_numpy(zero_copy_only=False))
+        )
         shaped = values.reshape(batch.num_rows, *feature.shape)
     except (pa.ArrowException, ValueError) as error:
         msg = f"{path}: {name} has another shape than {INFO} declares"

@@ -24,6 +24,7 @@ from datacheck.formats.limits import (
     plain,
     wrap_errors,
 )
+from datacheck.model.arrow_arrays import flattened, list_lengths, numbers, present
 from datacheck.model.sample import Array, Container
 
 # First rows of columns of lists, None where the lists differ in length. A process reads several
@@ -339,8 +340,8 @@ def _widths(pa: Any, rows: Any) -> Array:
     if not len(rows):
         return np.zeros(0, np.int64)
     if _is_list(pa, rows.type):
-        lengths = rows.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        ends = np.concatenate([[0], np.cumsum(_widths(pa, rows.flatten()))])
+        lengths = list_lengths(rows)
+        ends = np.concatenate([[0], np.cumsum(_widths(pa, flattened(rows)))])
         return np.asarray(
             8 + np.diff(ends[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])])
         )
@@ -365,8 +366,8 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
     widths = _widths(pa, rows.dictionary)
     size = 0
     for start in range(0, len(rows) if len(widths) else 0, _PIECE):
-        indices = rows.indices.slice(start, _PIECE).fill_null(0).to_numpy(zero_copy_only=False)
-        size += int(widths[indices].sum())
+        indices = rows.indices.slice(start, _PIECE)
+        size += int(widths[np.where(present(indices), numbers(indices), 0)].sum())
     check_expansion(size, stored, "entries of a dictionary")
     return rows.dictionary_decode()
 
@@ -375,22 +376,23 @@ def _values(pa: Any, rows: Any, first_entry: int, stored: int) -> Any:
     """Return an Arrow array as numbers with one axis per level of lists, else as JSON."""
     rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
     if rows.null_count and pa.types.is_floating(rows.type):
-        return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))  # a null becomes NaN
+        values = numbers(rows)
+        return plain(np.where(present(rows), values, values.dtype.type(np.nan)))
     if rows.null_count and _is_text(pa, rows.type):
-        rows = rows.fill_null("")
+        return ["" if text is None else text for text in rows.to_pylist()]
     if rows.null_count:
-        empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
+        empty = int(np.argmin(present(rows)))
         msg = f"entry {first_entry + empty:,} is empty (null)"
         raise FormatError(msg)
     if _is_number(pa, rows.type):
         return _numbers(pa, rows)
     if not _is_list(pa, rows.type):
         return rows.to_pylist()
-    lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
+    lengths = list_lengths(rows)
     before = (
         first_entry * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
     )
-    inner = _values(pa, rows.flatten(), before, stored)
+    inner = _values(pa, flattened(rows), before, stored)
     if isinstance(inner, np.ndarray) and (
         not len(lengths) or int(lengths.min()) == int(lengths.max())
     ):
@@ -415,15 +417,16 @@ def _is_uniform(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool
     """Return whether lists have these sizes, level by level; nulls are left to the reader."""
     for size in sizes:
         rows = _dense(pa, rows, stored) if pa.types.is_dictionary(rows.type) else rows
-        lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)
+        lengths = list_lengths(rows)[present(rows)]
         if bool((lengths != size).any()):
             return False
-        rows = rows.flatten()
+        rows = flattened(rows)
     return True
 
 
 def _numbers(pa: Any, rows: Any) -> Array:
-    if pa.types.is_temporal(rows.type):
-        rows = rows.cast(pa.int32()) if rows.type.bit_width == 32 else rows
-        rows = rows.cast(pa.int64())
-    return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))
+    if not pa.types.is_temporal(rows.type):
+        return plain(numbers(rows))
+    # An interval of months, days and nanoseconds has no single count: Arrow refuses it.
+    counts = rows.cast(pa.int64()) if rows.type.bit_width > 64 else rows
+    return numbers(counts).astype("<i8", copy=False)

@@ -27,6 +27,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
 from datacheck.formats.parsed import conflict, from_json, parse_json
+from datacheck.model.arrow_arrays import numbers, present
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
 
@@ -488,15 +489,20 @@ def _of_column(pa: Any, column: Any) -> Any:
     if pa.types.is_null(kind):
         return None
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        micros = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        return np.asarray(micros.to_numpy()) / 1e6  # an empty cell has become NaN
-    if pa.types.is_boolean(kind) and column.null_count:
-        column = column.cast(pa.int8())
+        micros = column.cast(pa.timestamp("us"), safe=False)
+        return _numbers(micros) / 1e6
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.asarray(
-            (column.cast(pa.float64(), safe=False) if column.null_count else column).to_numpy()
-        )
-    return column.cast(pa.string()).fill_null("").to_pylist()
+        return _numbers(column)
+    column = column if pa.types.is_string(kind) else column.cast(pa.string())
+    return ["" if text is None else text for text in column.to_pylist()]
+
+
+def _numbers(column: Any) -> Array:
+    """Return the numbers of a column; an empty cell is NaN."""
+    values = np.concatenate([numbers(chunk) for chunk in column.chunks])
+    if not column.null_count:
+        return values
+    return np.where(np.concatenate([present(chunk) for chunk in column.chunks]), values, np.nan)
 
 
 def _parse(data: bytes, hint: Hint) -> Values:

@@ -21,6 +21,8 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DamagedRunError
+from datacheck.model.arrow_arrays import numbers as numbers_of
+from datacheck.model.arrow_arrays import present as present_in
 from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.table import CHECKED, SKIPPED, UNREADABLE, WIDEST, Measured, Table, Texts
 from datacheck.runtime.documents import open_document
@@ -663,7 +665,9 @@ class _SamplesFile:
                 every = chunk.dictionary.to_pylist()
                 words = [numbers.setdefault(word, len(numbers)) for word in every]
                 places = np.array([*words, 0], np.int32)
-                rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
+                rows.append(
+                    places[np.where(present_in(chunk), numbers_of(chunk.indices), len(words))]
+                )
             return Texts(list(numbers), np.concatenate(rows))
 
     def measured(self, name: str) -> Measured:
@@ -671,7 +675,7 @@ class _SamplesFile:
         chunks = self.chunks(name)
         with self._reading(name):
             kind = chunks[0].type
-            present = np.concatenate([_present(chunk) for chunk in chunks])
+            present = np.concatenate([present_in(chunk) for chunk in chunks])
             if self._pa.types.is_dictionary(kind):
                 return Measured(np.concatenate([_words(chunk) for chunk in chunks]), present)
             values = np.concatenate([_values(chunk) for chunk in chunks])
@@ -688,40 +692,20 @@ def _wide(words: Any) -> int:
     return 3 * max(0, int(words.nbytes) - _LONG * len(words))
 
 
-def _present(chunk: Any) -> Array:
-    if not chunk.null_count:
-        return np.ones(len(chunk), bool)
-    return _bits(chunk.buffers()[0], chunk)
-
-
-def _bits(buffer: Any, chunk: Any) -> Array:
-    bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little")
-    return bits[chunk.offset : chunk.offset + len(chunk)].view(bool)
-
-
 def _values(chunk: Any) -> Array:
     width = getattr(chunk.type, "list_size", None)
     if width is None:
-        return _plain(chunk)
-    return _plain(chunk.values)[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(
-        len(chunk), width
-    )
+        return numbers_of(chunk)
+    return numbers_of(chunk.values)[
+        chunk.offset * width : (chunk.offset + len(chunk)) * width
+    ].reshape(len(chunk), width)
 
 
 def _words(chunk: Any) -> Array:
     """Return the texts of a dictionary array as objects, "" where a text is absent."""
     words = np.empty(len(chunk.dictionary) + 1, dtype=object)
     words[:-1], words[-1] = chunk.dictionary.to_pylist(), ""
-    return words[np.where(_present(chunk), _plain(chunk.indices), len(words) - 1)]
-
-
-def _plain(chunk: Any) -> Array:
-    """Return the numbers of an array; absent ones have any value."""
-    dtype = np.dtype(chunk.type.to_pandas_dtype())
-    data = chunk.buffers()[1]
-    if dtype.kind == "b":
-        return _bits(data, chunk)
-    return np.frombuffer(data, dtype, len(chunk), chunk.offset * dtype.itemsize)
+    return words[np.where(present_in(chunk), numbers_of(chunk.indices), len(words) - 1)]
 
 
 def read_table(path: Path) -> Table:

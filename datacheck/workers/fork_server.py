@@ -34,8 +34,13 @@ _BOOT = (
     "serve(int(sys.argv[1]), float(sys.argv[2]))"
 )
 # Imported before the first fork: what nearly every child needs. Plug-ins are listed, not loaded.
-# Libraries that start threads (PyArrow) are left to the children.
-_IMPORTED = ("datacheck.workers.child", "datacheck.scan.worker", "datacheck.build.shard_worker")
+# Libraries that start threads (PyArrow) are left to the children. `np.unique` imports `numpy.ma`.
+_IMPORTED = (
+    "datacheck.workers.child",
+    "datacheck.scan.worker",
+    "datacheck.build.shard_worker",
+    "numpy.ma",
+)
 _PACKAGES = ("datacheck.formats", "datacheck.rules", "datacheck.transforms")
 _SERVE = "datacheck.workers.child:serve"
 _IDLE_S = 10.0  # an idle server exits after this
