@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +78,7 @@ def load_schema(name_or_path: str | Path, also: ExtraChecks = lambda schema: ())
             and what is allowed.
     """
     path = find(str(name_or_path), "schemas")
-    return parse_schema(read_text(path), str(path), also)
+    return _to_schema(*_read(path), str(path), also)
 
 
 def parse_schema(
@@ -97,7 +99,13 @@ def parse_schema(
     Raises:
         SchemaError: as for `load_schema`.
     """
-    data, lines = _extended(*read_yaml(text, origin), origin, (), files=files)
+    return _to_schema(*read_yaml(text, origin), origin, also, files=files)
+
+
+def _to_schema(
+    data: dict[str, Any], lines: Lines, origin: str, also: ExtraChecks, *, files: bool = True
+) -> Schema:
+    data, lines = _extended(data, lines, origin, (), files=files)
     schema = to_model(Schema, data, lines, also=("extends",))
     raise_complaints([*check(schema), *also(schema)], lines)
     return schema
@@ -229,6 +237,20 @@ def read_text(path: Path, *, links: bool = True) -> str:
         raise SchemaError(msg) from error
 
 
+def _read(path: Path) -> tuple[dict[str, Any], Lines]:
+    """Return the keys of a schema file and their lines; a built-in file is parsed once."""
+    text = read_text(path)
+    if path.parent != builtin_folder("schemas"):
+        return read_yaml(text, str(path))
+    data, lines = _read_builtin(text, str(path))
+    return copy.deepcopy(data), lines
+
+
+@lru_cache(128)
+def _read_builtin(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
+    return read_yaml(text, origin, libyaml=True)
+
+
 def _extended(
     data: dict[str, Any], lines: Lines, origin: str, chain: tuple[str, ...], *, files: bool = True
 ) -> tuple[dict[str, Any], Lines]:
@@ -251,7 +273,7 @@ def _extended(
         complain(where, f"{base!r} extends itself: {cycle}", lines)
     if len(chain) >= MAX_EXTENDS:
         complain(where, f"more than {MAX_EXTENDS} schemas extend one another", lines)
-    base_data, base_lines = _extended(*read_yaml(read_text(path), str(path)), str(path), chain)
+    base_data, base_lines = _extended(*_read(path), str(path), chain)
     for key in ("datacheck", "name"):
         base_data.pop(key, None)
     kept_lines = dict(base_lines)

@@ -28,6 +28,7 @@ from datacheck.schema.model import (
     TokenizerSpec,
     WindowsSpec,
 )
+from datacheck.schema.yaml_text import read_yaml
 from datacheck.sources import list_files, matches, plan_work
 
 HEX = "0123456789abcdef0123456789abcdef"
@@ -276,6 +277,21 @@ def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
         "train",
         *schema.samples.split,
     }
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_both_yaml_parsers_read_a_built_in_schema_alike(name):
+    """Built-in schemas are read by libyaml, those of users by the parser in Python."""
+    text = (builtin_folder("schemas") / f"{name}.yaml").read_text(encoding="utf-8")
+    assert read_yaml(text, name, libyaml=True) == read_yaml(text, name)
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_a_schema_that_is_loaded_again_is_the_same(name):
+    """The parsed file is kept: what one schema changes in it must not reach the next one."""
+    first, path = load_schema(name), builtin_folder("schemas") / f"{name}.yaml"
+    fresh = parse_schema(path.read_text(encoding="utf-8"), str(path))
+    assert first == load_schema(name) == fresh
 
 
 @pytest.mark.parametrize("name", builtin())
