@@ -34,6 +34,9 @@ _FILES_ONLY = ("DC10", "DC11", "DC225", "DC701")
 # These have such a code, and judge the samples of a loader as well.
 _SAMPLES_TOO = frozenset({"DC101", "DC109"})
 
+_NO_SETTINGS = RuleSpec()
+_NO_SPEC = FieldSpec()
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
@@ -114,7 +117,7 @@ def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
 def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
     """Return the choice of a rule; it runs if it applies to any of the schemas (of splits)."""
     schema = every[0]
-    settings = schema.rules.get(rule.code, RuleSpec())
+    settings = schema.rules.get(rule.code, _NO_SETTINGS)
     options = options_of(schema, rule)
     if settings.severity == "off":
         return Choice(
@@ -131,7 +134,7 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
 
 def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
     """Return the options of a rule: its defaults, overridden by the schema."""
-    given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
+    given = schema.rules.get(rule.code, _NO_SETTINGS).model_extra or {}
     options = dict(rule.defaults)
     for name, default in rule.defaults.items():
         value = _like(given[name], default) if name in given else _WRONG
@@ -235,7 +238,7 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
         measurement covers them.
     """
     if rule.per == "sample":
-        yield "", FieldSpec()
+        yield "", _NO_SPEC
         return
     unread = pixels(schema) if level != "deep" and rule.needed != "structure" else frozenset()
     for name, spec in sorted(schema.fields.items()):
@@ -244,7 +247,7 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
             continue
         if name != ANY and not spec.absent and rule.applies(spec):
             yield name, spec
-    rest = schema.fields.get(ANY, FieldSpec())
+    rest = schema.fields.get(ANY, _NO_SPEC)
     if (
         any(measure.undeclared for measure in rule.measures)
         and not rest.absent

@@ -49,6 +49,9 @@ class FindingsByRow:
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self._findings = findings
+        if not findings:
+            self._rows = self._numbers = np.zeros(0, np.int64)
+            return
         rows = np.concatenate([np.zeros(0, np.int64), *(finding.rows for finding in findings)])
         numbers = np.repeat(np.arange(len(findings)), [len(finding.rows) for finding in findings])
         order = np.argsort(rows, kind="stable")
