@@ -36,10 +36,14 @@ def notes_of(folder: Path) -> list[Note]:
 
 
 def found(folder: Path) -> set[tuple[str, str, int]]:
+    return named(notes_of(folder))
+
+
+def named(notes: list[Note]) -> set[tuple[str, str, int]]:
     """Kind, camera and episode of each note but those about what was looked at."""
     return {
         (note.about["kind"], note.about["camera"], int(note.key[-12:]))
-        for note in notes_of(folder)
+        for note in notes
         if note.about["kind"] != "seen"
     }
 
@@ -112,8 +116,9 @@ def freeze(camera: int, episode: int, row: int) -> np.ndarray:
 @pytest.mark.parametrize(("codec", "gop"), [("libx264", 2), ("libx264", 250), ("libsvtav1", 2)])
 def test_frozen_camera(tmp_path: Path, codec: str, gop: int) -> None:
     clips.write(tmp_path, freeze, codec=codec, gop=gop)
-    assert found(tmp_path) == {("frozen", WRIST, 3)}
-    (note,) = [note for note in notes_of(tmp_path) if note.about["kind"] == "frozen"]
+    notes = notes_of(tmp_path)
+    assert named(notes) == {("frozen", WRIST, 3)}
+    (note,) = [note for note in notes if note.about["kind"] == "frozen"]
     assert 10 <= note.about["first"] < note.about["last"] < 35
 
 
@@ -152,8 +157,9 @@ def test_pictures_of_the_next_episode(tmp_path: Path, gop: int) -> None:
         return scene(camera, *divmod(min(episode * ROWS + row + 3, 6 * ROWS - 1), ROWS))
 
     clips.write(tmp_path, draw, gop=gop)
-    assert found(tmp_path) == {("next", TOP, episode) for episode in range(5)}
-    reasons = {note.reason[:19] for note in notes_of(tmp_path) if note.about["kind"] == "next"}
+    notes = notes_of(tmp_path)
+    assert named(notes) == {("next", TOP, episode) for episode in range(5)}
+    reasons = {note.reason[:19] for note in notes if note.about["kind"] == "next"}
     assert reasons == {"the last 3 pictures"}
 
 
@@ -219,10 +225,10 @@ def test_damaged_video(
 ) -> None:
     """The other camera is judged all the same; memory stays below 1 GB."""
     folder = damaged(clean, tmp_path / "data", damage)
-    notes = found(folder)
-    assert expected <= notes
-    assert {camera for _, camera, _ in notes} == {TOP}
-    assert len([note for note in notes_of(folder) if note.about["kind"] == "seen"]) == 1
+    notes = notes_of(folder)
+    assert expected <= named(notes)
+    assert {camera for _, camera, _ in named(notes)} == {TOP}
+    assert len([note for note in notes if note.about["kind"] == "seen"]) == 1
     assert peak_memory(folder) < 1e9
 
 
