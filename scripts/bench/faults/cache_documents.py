@@ -1,7 +1,7 @@
 """Damaged and hostile documents of caches: does every command that reads one end as promised, soon, in little memory?
 
-    python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND]
-    [--actions NAME,...]
+    python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0]
+                                                   [--only KIND | --each] [--actions NAME,...]
                                                    [--seconds 30] [--folder DIR]
 
 A real build of clouds, images, episodes and texts is made twice (plain and compressed, with an
@@ -15,7 +15,8 @@ Allowed are the exit codes 0, 1, 2, 3 and 7 (of `repair` also 6), and exceptions
 datacheck.errors; `ls`, `gc` and `verify` must also name the cache beside it. What lies in a file's
 place is refused by all that read the file. Controls (an error of Python's, a process that hangs,
 one that takes too much, one that dies) must be told. Ends with 1 where anything was not as it must
-be. The seed of a mutation is printed with it: `--seed N --count 1` makes it again.
+be. The seed of a mutation is printed with it: `--seed N --count 1` makes it again
+(after `--each` with `--only KIND`).
 """
 
 from __future__ import annotations
@@ -192,7 +193,8 @@ def mutated(cache: Path, rng: random.Random, only: str | None) -> Mutation:
     files = [path for path, _ in open_store(cache).files()]
     documents = [path for path in files if path.endswith(".json")]
     top = [path for path in documents if "/" not in path]
-    file = rng.choice(rng.choice([files, documents, top, ["manifest.json"]]))
+    any_file = documents if only in {"value", "key"} else files
+    file = rng.choice(rng.choice([any_file, documents, top, ["manifest.json"]]))
     kinds = [
         name
         for name in KINDS
@@ -563,7 +565,12 @@ def within(action: Callable[[], int], log: Path) -> None:
 
 
 def trial(
-    seed: int, made: list[Path], place: Path, work: Path, asked: argparse.Namespace
+    seed: int,
+    made: list[Path],
+    place: Path,
+    work: Path,
+    asked: argparse.Namespace,
+    only: str | None,
 ) -> Iterator[tuple[str, str, Outcome]]:
     """Mutate a copy of a cache, run every action on it, and yield (mutation, action, outcome)."""
     rng = random.Random(seed)
@@ -575,7 +582,7 @@ def trial(
     root = work / "caches"
     shutil.copytree(source.parents[2], root, copy_function=shutil.copy2)
     cache = root / source.relative_to(source.parents[2])
-    mutation = mutated(cache, rng, asked.only)
+    mutation = mutated(cache, rng, only)
     away = work / "away"
     for name, action in actions(
         root, cache, source, away, place if seed % WITH_DATA == 0 else None
@@ -631,11 +638,14 @@ def main(asked: list[str] | None = None) -> int:
     )
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=sorted(KINDS))
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--only", choices=sorted(KINDS))
+    kinds.add_argument("--each", action="store_true", help="one mutation of each kind")
     parser.add_argument("--actions", default="")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args(asked)
+    chosen = list(KINDS) if options.each else [options.only] * options.count
     codes: Counter[tuple[str, int]] = Counter()
     worst = [0.0, 0]
     wrong = 0
@@ -645,9 +655,9 @@ def main(asked: list[str] | None = None) -> int:
         for name in silent:
             print(f"control not told: {name}")
         made = make(place / "made")
-        for seed in range(options.seed, options.seed + options.count):
+        for seed, only in enumerate(chosen, options.seed):
             for mutation, action, outcome in trial(
-                seed, made, place / "made", place / "work", options
+                seed, made, place / "made", place / "work", options, only
             ):
                 codes[action, outcome.code] += 1
                 worst = [max(worst[0], outcome.seconds), max(worst[1], outcome.peak)]
@@ -667,7 +677,7 @@ def main(asked: list[str] | None = None) -> int:
         )
         print(f"{action:18} {ended}")
     print(
-        f"{options.count} mutations, seeds {options.seed} to {options.seed + options.count - 1}; "
+        f"{len(chosen)} mutations, seeds {options.seed} to {options.seed + len(chosen) - 1}; "
         f"{wrong} wrong; "
         f"longest {worst[0]:.1f} s, most {worst[1] >> 20} MB"
     )
