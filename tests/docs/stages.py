@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import obstore
@@ -111,18 +112,43 @@ def cached(pipeline: str, data: Path, out: str = "cache", **options: Any) -> str
     return os.path.relpath(path)
 
 
-def record(python: str, **runs: dict[str, Any]) -> None:
-    """Train, each run in a process of its own, and record into the folder `runs`."""
-    rng = np.random.Generator(np.random.Philox(0))
-    Path("bytes").mkdir()
-    for i in range(1000):
-        rng.standard_normal(8).astype(np.float32).tofile(f"bytes/{i:04d}.bin")
-    command = [python, str(REPOSITORY / "tests/repro/train.py")]
-    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    started = [subprocess.Popen(command, stdin=subprocess.PIPE, env=env, text=True) for _ in runs]
-    for process, (name, asked) in zip(started, runs.items(), strict=True):
-        process.communicate(json.dumps({"runs": "runs", "name": name, "data": "bytes", **asked}))
-        assert process.returncode == 0
+class RecordedRuns:
+    """Recorded trainings, each made once for all pages.
+
+    Args:
+        folder: where they are made.
+        python: the interpreter that runs them.
+    """
+
+    ASKED: ClassVar[dict[str, dict[str, Any]]] = {
+        "a": {},
+        "b": {"nudge": 50},
+        "a2": {"seed": 2},
+        "a3": {"seed": 3},
+    }
+
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder, self.python = folder, python
+        rng = np.random.Generator(np.random.Philox(0))
+        (folder / "bytes").mkdir()
+        for i in range(1000):
+            rng.standard_normal(8).astype(np.float32).tofile(folder / f"bytes/{i:04d}.bin")
+
+    def copy(self, *names: str) -> None:
+        """Copy runs into the folder `runs`; train, each in a process of its own, where one is missing."""
+        env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        for name in names:
+            if not (self.folder / "runs" / name).exists():
+                asked = {"runs": "runs", "name": name, "data": "bytes", **self.ASKED[name]}
+                subprocess.run(
+                    [self.python, REPOSITORY / "tests/repro/train.py"],
+                    input=json.dumps(asked),
+                    cwd=self.folder,
+                    env=env,
+                    text=True,
+                    check=True,
+                )
+            shutil.copytree(self.folder / "runs" / name, Path("runs", name))
 
 
 class Mine(Dataset):
@@ -151,7 +177,7 @@ def _readme(request: Any) -> tuple[Words, Names]:
     faults.plant("ho3d", Path("HO3D_v3"))
     hands()
     cached("libero", demos())
-    record(request.getfixturevalue("forked_python"), a={}, b={"nudge": 50})
+    request.getfixturevalue("recorded").copy("a", "b")
     synth.write("lerobot", Path("robot"), episodes=3)
     words: Words = {
         "export DATA --as lerobot --to DIR": "export robot --as lerobot --to valid",
@@ -327,13 +353,7 @@ def _outputs(request: Any) -> tuple[Words, Names]:
 
 @of("docs/recording.md")
 def _recording(request: Any) -> tuple[Words, Names]:
-    record(
-        request.getfixturevalue("forked_python"),
-        a={},
-        b={"nudge": 50},
-        a2={"seed": 2},
-        a3={"seed": 3},
-    )
+    request.getfixturevalue("recorded").copy(*RecordedRuns.ASKED)
     return {"runs/a1": "runs/a"}, {}
 
 

@@ -12,10 +12,15 @@ import yaml
 from tests.conftest import REPOSITORY
 from tests.docs.pages import blocks, pages
 from tests.docs.run import Runner, compare
-from tests.docs.stages import stage
+from tests.docs.stages import RecordedRuns, stage
 
 EVERY = {page: blocks(REPOSITORY, page) for page in pages(REPOSITORY)}
 RUN = [page for page, found in EVERY.items() if any(block.runs for block in found)]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory, forked_python):
+    return RecordedRuns(tmp_path_factory.mktemp("recorded"), forked_python)
 
 
 @pytest.mark.parametrize("page", RUN)
