@@ -6,6 +6,7 @@ Counts and lowest and highest values come from all samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from datacheck.report.bar_charts import bar_charts
 from datacheck.report.shown_measures import option
 from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.motion import LAGS
-from datacheck.rules.skeletons import ROBOTS, skeleton_of
+from datacheck.rules.skeletons import skeleton_of
 from datacheck.schema.grammar import SPATIAL_ROLES, factor
 from datacheck.schema.model import ANY, FieldSpec, Schema
 
@@ -320,10 +321,10 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
 
     These are the robot's, in the best-fitting joint order, or else the field's range.
     """
-    robot = ROBOTS.get(spec.robot or "")
-    if robot is None or robot.joints != width:
+    robot = spec.robot
+    if robot is None or robot.size != width:
         return [None if spec.range is None else [spec.range.low, spec.range.high]] * width
-    orders = list(robot.orders.values())
+    orders = list(robot.columns.values())
     outside = _numeric(table, f"{name}:outside")
     order = 0
     if outside is not None and not outside.values.shape[1] % len(orders):
@@ -331,7 +332,7 @@ def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[fl
         order = int(np.argmin(steps.reshape(len(orders), -1).sum(axis=1)))
     unit_factor = factor(spec.unit or "rad")
     return [
-        [robot.limits[joint][0] / unit_factor, robot.limits[joint][1] / unit_factor]
+        [end / unit_factor if math.isfinite(end) else None for end in robot.limits[joint]]
         for joint in orders[order]
     ]
 

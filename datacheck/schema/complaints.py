@@ -259,6 +259,8 @@ def _annotation_below(annotation: Any, key: str | int) -> Any:
     for member in _members(annotation):
         if typing.get_origin(member) is dict:
             return typing.get_args(member)[-1]
+        if typing.get_origin(member) is tuple and isinstance(key, int):
+            return typing.get_args(member)[0]
     return None
 
 

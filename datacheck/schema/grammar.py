@@ -10,6 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
@@ -32,8 +33,20 @@ CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
 # Orders of joints whose bones the rules know.
 SKELETONS: frozenset[str] = frozenset({"mano21", "mano21_ho3d", "mano21_openpose"})
 
-# Robots whose joint limits the rules know.
-ROBOTS: frozenset[str] = frozenset({"panda", "leap"})
+
+def shipped_folder(kind: str, package: Path) -> Path | None:
+    """Return the folder of YAML files in the package or the checkout, None if there is none."""
+    for folder in (package / kind, package.parent / kind):
+        if folder.is_dir() and any(folder.glob("*.yaml")):
+            return folder
+    return None
+
+
+# The folder of robot profiles, and the names of the robots that they describe.
+ROBOT_FOLDER: Path | None = shipped_folder("robots", Path(__file__).resolve().parent.parent)
+ROBOTS: frozenset[str] = frozenset(
+    path.stem for path in (ROBOT_FOLDER.glob("*.yaml") if ROBOT_FOLDER else ())
+)
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
 # Typical names of skeleton fields, and their numbers of joints.

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import copy
-import errno
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
-from datacheck.runtime.beneath import read_file
 from datacheck.schema.complaints import (
     Complaint,
     FileLine,
@@ -23,18 +21,17 @@ from datacheck.schema.complaints import (
     raise_complaints,
     to_model,
 )
-from datacheck.schema.grammar import suggestion
+from datacheck.schema.grammar import ROBOTS, shipped_folder, suggestion
 from datacheck.schema.model import Schema
+from datacheck.schema.robots import is_path, load_robot
 from datacheck.schema.validate import check
-from datacheck.schema.yaml_text import dump_yaml, read_yaml
+from datacheck.schema.yaml_text import dump_yaml, read_text, read_yaml
 
-__all__ = ["builtin", "builtin_folder", "choose_schema", "load_schema", "parse_schema"]
+__all__ = ["builtin", "builtin_folder", "choose_schema", "load_schema", "parse_schema", "read_text"]
 
 Kind = Literal["schemas", "pipelines"]
 ExtraChecks = Callable[[Schema], Iterable[Complaint]]
 
-# A schema that is larger is data that was given in its place.
-MAX_BYTES = 1 << 20
 # Schemas that extend one another: the built-in ones need two.
 MAX_EXTENDS = 8
 
@@ -53,9 +50,9 @@ def builtin_folder(kind: Kind) -> Path:
         StorageError: neither exists: the installation is incomplete.
     """
     package = Path(__file__).resolve().parent.parent
-    for folder in (package / kind, package.parent / kind):
-        if folder.is_dir() and any(folder.glob("*.yaml")):
-            return folder
+    folder = shipped_folder(kind, package)
+    if folder is not None:
+        return folder
     msg = f"{package / kind}: the built-in {kind} are missing. Install datacheck again"
     raise StorageError(msg)
 
@@ -92,9 +89,10 @@ def parse_schema(
 
     Args:
         text: YAML.
-        origin: the file's path, for messages; ``extends:`` paths are relative to its folder.
+        origin: the file's path, for messages; the paths after ``extends:`` and ``robot:`` are
+            relative to its folder.
         also: as for `load_schema`.
-        files: whether ``extends:`` may name a file; otherwise only built-in schemas.
+        files: whether ``extends:`` and ``robot:`` may name files; otherwise only what is built in.
 
     Raises:
         SchemaError: as for `load_schema`.
@@ -211,32 +209,6 @@ def find(name: str, kind: Kind) -> Path:
     raise SchemaError(msg)
 
 
-def read_text(path: Path, *, links: bool = True) -> str:
-    """Return the text of a schema or pipeline file.
-
-    Args:
-        path: the file.
-        links: whether to follow a link at this path.
-
-    Raises:
-        SchemaError: the file cannot be read, is larger than 1 MB, or is not UTF-8.
-    """
-    try:
-        content = read_file(path, MAX_BYTES, links=links)
-    except OSError as error:
-        if error.errno == errno.EFBIG:
-            msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"
-            raise SchemaError(msg) from error
-        msg = f"{path}: cannot be read, {(error.strerror or str(error)).lower()}"
-        raise SchemaError(msg) from error
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        msg = f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
-        raise SchemaError(msg) from error
-
-
 def _read(path: Path) -> tuple[dict[str, Any], Lines]:
     """Return the keys of a schema file and their lines; a built-in file is parsed once."""
     text = read_text(path)
@@ -260,8 +232,9 @@ def _extended(
         data, lines: of the schema.
         origin: its path.
         chain: paths of the schemas that extend it.
-        files: whether its base may be a file that is not built in.
+        files: whether its base and its robots may be files that are not built in.
     """
+    _read_robots(data, lines, origin, files=files)
     base = data.pop("extends", None)
     if base is None:
         return data, lines
@@ -298,6 +271,39 @@ def _find_base(base: Any, origin: str, lines: Lines, *, files: bool) -> Path:
         complain(where, msg, lines)
 
 
+def _read_robots(data: dict[str, Any], lines: Lines, origin: str, *, files: bool) -> None:
+    """Replace each path after ``robot`` by the robot in that file, relative to this schema."""
+    when = data.get("when")
+    blocks: dict[Where, Any] = {("fields",): data.get("fields")}
+    if isinstance(when, dict):
+        blocks |= {("when", condition): fields for condition, fields in when.items()}
+    for block, fields in blocks.items():
+        for name, spec in fields.items() if isinstance(fields, dict) else ():
+            path = spec.get("robot") if isinstance(spec, dict) else None
+            if not isinstance(path, str) or not is_path(path):
+                continue
+            where = (*block, name, "robot")
+            if not files:
+                msg = f"{path!r} is not built in; the schema of a run may name built-in robots only"
+                complain(where, msg, lines)
+            file = Path(origin).parent / path
+            if not file.is_file():
+                known = ", ".join(sorted(ROBOTS))
+                msg = (
+                    f"no robot {path!r}: it is not a file relative to this schema; built in are "
+                    f"{known}"
+                )
+                complain(where, msg, lines)
+            spec["robot"] = load_robot(file)
+
+
+def _is_unit(where: Where) -> bool:
+    """Return whether the mapping at a place is replaced as a whole: a loader, or a robot."""
+    places = {("fields", 3), ("when", 4)}
+    is_robot = where[-1] == "robot" and (where[0], len(where)) in places
+    return where == ("loader",) or is_robot
+
+
 def _merge(
     below: dict[str, Any],
     above: dict[str, Any],
@@ -306,14 +312,14 @@ def _merge(
 ) -> dict[str, Any]:
     """Merge `above` over `below`: mappings by key, other values replaced; an empty value removes.
 
-    The steps of a loader are an ordered unit and are replaced together. Lines of replaced values
+    The steps of a loader are an ordered unit and are replaced together, as is a robot. Lines of replaced values
     are removed from `kept_lines`.
     """
     merged = dict(below)
     for key, value in above.items():
         key_path = (*where, key)
         are_mappings = isinstance(value, dict) and isinstance(below.get(key), dict)
-        if are_mappings and key_path != ("loader",):
+        if are_mappings and not _is_unit(key_path):
             merged[key] = _merge(below[key], value, kept_lines, key_path)
             continue
         for place in [place for place in kept_lines if place[: len(key_path)] == key_path]:

@@ -33,7 +33,6 @@ from datacheck.schema.grammar import (
     CENTRES,
     DTYPES,
     FRAMES,
-    ROBOTS,
     ROLES,
     SAMPLES,
     SKELETONS,
@@ -60,6 +59,7 @@ from datacheck.schema.grammar import (
     word_off,
 )
 from datacheck.schema.patterns import Template, parse
+from datacheck.schema.robots import AS_NAME, AS_ROBOT, Robot
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
@@ -179,8 +179,9 @@ class FieldSpec(_Model):
 
     skeleton: Annotated[str | None, one_of(SKELETONS, "skeleton")] = None
     """The known order of joints, which gives the bones."""
-    robot: Annotated[str | None, one_of(ROBOTS, "robot")] = None
-    """The known robot, which gives the limits of the joints."""
+    robot: Annotated[Robot | None, AS_ROBOT, AS_NAME] = None
+    """The robot, which gives names, limits and speeds of the joints: the name of a built-in one, or
+    the path of its profile relative to this schema."""
     max_speed: PositiveFloat | None = None
     """Highest speed that is no jump, in the field's unit per second."""
     drives: str | None = None

@@ -7,15 +7,48 @@ convert (``0777``, ``1:30``, dates) are refused with their line.
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from datacheck.errors import SchemaError
+from datacheck.runtime.beneath import read_file
 from datacheck.schema.complaints import Complaint, FileLine, Lines, Where, raise_complaints
+
+# A file of a schema that is larger is data that was given in its place.
+MAX_BYTES = 1 << 20
+
+
+def read_text(path: Path, *, links: bool = True) -> str:
+    """Return the text of the file of a schema, a robot or a pipeline.
+
+    Args:
+        path: the file.
+        links: whether to follow a link at this path.
+
+    Raises:
+        SchemaError: the file cannot be read, is larger than 1 MB, or is not UTF-8.
+    """
+    try:
+        content = read_file(path, MAX_BYTES, links=links)
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"
+            raise SchemaError(msg) from error
+        msg = f"{path}: cannot be read, {(error.strerror or str(error)).lower()}"
+        raise SchemaError(msg) from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        msg = f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        raise SchemaError(msg) from error
+
 
 # A schema is small: these limits end the reading of other files, and of aliases that multiply.
 _MOST_VALUES = 10_000

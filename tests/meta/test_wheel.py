@@ -19,6 +19,9 @@ assert "files" in names and "ho3d" in names, names
 for name in names:
     load_schema(name)
 assert {folder!r} in str(builtin_folder("schemas")) and list(builtin_folder("pipelines").glob("*.yaml"))
+from datacheck.schema.robots import load_robot
+from datacheck.schema.grammar import ROBOT_FOLDER, ROBOTS
+assert {folder!r} in str(ROBOT_FOLDER) and "panda" in ROBOTS and all(map(load_robot, ROBOTS))
 from datacheck.report.rule_pages import chinese
 from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))

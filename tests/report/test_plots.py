@@ -13,9 +13,10 @@ from datacheck.model.table import CHECKED, Measured, Table
 from datacheck.report.html import run_summary
 from datacheck.report.plots import MOST_DRAWN, plots
 from datacheck.report.rendering import size_of
-from datacheck.rules.skeletons import ROBOTS, SKELETONS
+from datacheck.rules.skeletons import SKELETONS
 from datacheck.rules.text_bytes import BITS, SCRIPTS
 from datacheck.schema.load import parse_schema
+from datacheck.schema.robots import load_robot
 from tests.report.drawings import DRAWN_SCHEMA, drawn_run
 
 HEAD = "datacheck: 1\nname: made\nsamples: {files: '*.npy'}\n"
@@ -146,8 +147,8 @@ def test_components_have_the_names_of_columns_and_the_declared_range():
 
 
 def test_joints_are_held_against_the_limits_of_the_robot_in_the_order_that_fits():
-    leap = ROBOTS["leap"]
-    order = leap.orders["along the fingers"]
+    leap = load_robot("leap")
+    order = leap.columns["along the fingers"]
     values = np.array([[leap.limits[joint][0] for joint in order]] * 4) * 180 / np.pi
     # The first order does not fit
     outside = np.concatenate([np.full((4, 8), 9), np.zeros((4, 8))], axis=1)

@@ -5,8 +5,9 @@ import pytest
 
 from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules.families.motion import MARGINS, beyond, pace, wraps
-from datacheck.rules.skeletons import ROBOTS
+from datacheck.schema.grammar import ROBOTS
 from datacheck.schema.model import FieldSpec
+from datacheck.schema.robots import load_robot
 from tests.rules.harness import PANDA, codes, judged, measured, schema_of
 
 
@@ -33,11 +34,11 @@ def home(steps=50):
 
 
 def test_every_order_of_a_robot_names_each_joint_once():
-    for robot in ROBOTS.values():
+    for robot in map(load_robot, ROBOTS):
         assert all(low < high for low, high in robot.limits)
-        assert len(robot.speeds) == robot.joints <= 16
-        assert len(MARGINS) * len(robot.orders) <= 64
-        assert all(sorted(order) == list(range(robot.joints)) for order in robot.orders.values())
+        assert len(robot.speeds) == robot.size
+        assert max(len(MARGINS), robot.size) * len(robot.columns) <= 64
+        assert all(sorted(order) == list(range(robot.size)) for order in robot.columns.values())
 
 
 @pytest.mark.parametrize(
@@ -67,11 +68,11 @@ def test_one_step_of_many_may_be_beyond_the_limit():
 
 def fingers(order, seed, count=40):
     rng = np.random.default_rng(seed)
-    low, high = np.array([ROBOTS["leap"].limits[joint] for joint in order]).T
+    low, high = np.array([load_robot("leap").limits[joint] for joint in order]).T
     return low + (high - low) * rng.uniform(0, 1, (count, 16))
 
 
-@pytest.mark.parametrize("order", list(ROBOTS["leap"].orders.values()))
+@pytest.mark.parametrize("order", list(load_robot("leap").columns.values()))
 def test_the_order_that_fits_most_samples_is_taken(order):
     samples = [{"q": fingers(order, seed)} for seed in range(5)]
     assert findings(HAND, *samples) == []

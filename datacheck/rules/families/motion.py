@@ -34,7 +34,6 @@ from datacheck.rules.measures import (
 )
 from datacheck.rules.placement import rows_of
 from datacheck.rules.series import differences, steps
-from datacheck.rules.skeletons import ROBOTS, Robot
 from datacheck.schema.grammar import ANGLE, factor
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -44,12 +43,8 @@ MARGINS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # degrees
 _SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC202", "DC221", "DC222")
 
 
-def _robot_of(spec: FieldSpec) -> Robot | None:
-    return ROBOTS.get(spec.robot or "")
-
-
 def _driven(spec: FieldSpec) -> bool:
-    return leaf(spec) and spec.role in {"joint_angle", "action"} and _robot_of(spec) is not None
+    return leaf(spec) and spec.role in {"joint_angle", "action"} and spec.robot is not None
 
 
 def _timed(spec: FieldSpec) -> bool:
@@ -64,17 +59,18 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
     `MARGINS`, order by order; `excess`: the largest distance of each joint outside its limits,
     order by order (not above 0 where it stays inside).
     """
-    robot = _robot_of(spec)
-    pose_rows = None if robot is None else rows_of(column, robot.joints)
+    robot = spec.robot
+    pose_rows = None if robot is None else rows_of(column, robot.size)
     if pose_rows is None or robot is None:
         return {}
     angles = np.ascontiguousarray(pose_rows[0].T, dtype=np.float64) * factor(spec.unit or "rad")
     counts = pose_rows[1]
     outside = []
     excess = []
-    for order in robot.orders.values():
+    for order in robot.columns.values():
         low, high = np.array([robot.limits[joint] for joint in order]).T[:, :, None]
-        far = np.rad2deg(np.maximum(low - angles, angles - high))
+        # A joint without limits is far inside: the table holds finite numbers.
+        far = np.maximum(np.rad2deg(np.maximum(low - angles, angles - high)), -1e6)
         worst = far.max(axis=0, initial=-np.inf)
         outside += [reduced(np.add, worst > margin, counts) for margin in MARGINS]
         excess.append(reduced(np.maximum, far, counts))
@@ -132,7 +128,7 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         The Panda's limits are those that Franka publishes, the LEAP hand's come from its URDF;
         SceneLeap reads that URDF.
     """
-    robot = _robot_of(case.spec)
+    robot = case.spec.robot
     measured = rows.measured("outside")
     if robot is None or not measured.any():
         return
@@ -143,18 +139,18 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     failing = bad[:, order]
     if not failing.any():
         return
-    excess = rows["excess"][:, order * robot.joints : (order + 1) * robot.joints]
+    excess = rows["excess"][:, order * robot.size : (order + 1) * robot.size]
     joint = int(np.argmax(np.median(excess[failing], axis=0)))
     far = float(excess[failing, joint].max())
-    low, high = robot.limits[list(robot.orders.values())[order][joint]]
+    low, high = robot.limits[list(robot.columns.values())[order][joint]]
     steps = int(counts[failing, order].sum())
     yield Failure(
         failing,
-        f"{count_phrase(failing, 'lie')} beyond the limits of the {case.spec.robot} in "
+        f"{count_phrase(failing, 'lie')} beyond the limits of the {robot.name} in "
         f"{pluralize(steps, 'step')}: "
         f"joint {joint + 1} by up to {format_number(far, 'deg')}; {low:g}..{high:g} rad is allowed.",
         measured={"joint": joint + 1, "degrees": far, "steps": steps},
-        expected={"range": [low, high], "order": list(robot.orders)[order]},
+        expected={"range": [low, high], "order": list(robot.columns)[order]},
         fix="Check unit, order and zero of the joints; leave out what the robot cannot do.",
         kind="limit",
         order=excess.max(axis=1),
@@ -168,13 +164,13 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
     `peak_pace`: the largest of any joint; `usual_pace`: 99th percentile over the steps;
     `fast_joint`: the number of the fastest joint.
     """
-    robot = _robot_of(spec)
-    pose_rows = None if robot is None else rows_of(column, robot.joints)
+    robot = spec.robot
+    pose_rows = None if robot is None else rows_of(column, robot.size)
     if (
         pose_rows is None
         or robot is None
         or column.lengths is None
-        or column.values.shape[1:] != (robot.joints,)
+        or column.values.shape[1:] != (robot.size,)
     ):
         return {}
     step = differences(
@@ -250,7 +246,8 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     measured = rows.measured("peak_pace")
     episode = case.schema.episode
-    if not measured.any() or episode is None or not episode.fps:
+    robot = case.spec.robot
+    if not measured.any() or episode is None or not episode.fps or robot is None:
         return
     most = float(case.options["factor"])
     peak = rows["peak_pace"] * episode.fps
@@ -270,7 +267,7 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         bad,
         f"{count_phrase(bad, 'move')} joints at up to {format_number(float(peak[bad].max()))} "
         f"times their highest speed "
-        f"(joint {joint} of the {case.spec.robot}, {episode.fps:g} steps a second), allowed "
+        f"(joint {joint} of the {robot.name}, {episode.fps:g} steps a second), allowed "
         f"{most:g}.",
         measured={"factor": float(peak[bad].max()), "joint": joint},
         expected={"factor": most},
