@@ -42,7 +42,17 @@ _TEXT = frozenset(
 )
 # Integers, whatever the field holds.
 _WHOLE = frozenset(
-    ["bad_row", "breaks", "count", "dims", "ndim", "nonfinite", "rows_before", "rows_lacking"]
+    [
+        "bad_row",
+        "breaks",
+        "count",
+        "dims",
+        "joint_columns",
+        "ndim",
+        "nonfinite",
+        "rows_before",
+        "rows_lacking",
+    ]
 )
 _ONE = frozenset(
     [
@@ -243,6 +253,10 @@ _SEVERAL = frozenset(
         "gap_spread",
         "home",
         "inside",
+        "joint_beside",
+        "joint_high",
+        "joint_low",
+        "joint_turned",
         "lens",
         "longer",
         "lost",

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from datacheck.model.sample import Column, Origin, Piece
-from datacheck.rules.families.motion import MARGINS, beyond, pace, wraps
+from datacheck.rules.families.motion import wraps
+from datacheck.rules.robot_limits import MARGINS, beyond, pace
 from datacheck.schema.grammar import ROBOTS
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.robots import load_robot
@@ -81,14 +82,19 @@ def test_the_order_that_fits_most_samples_is_taken(order):
     assert (finding.code, finding.rows.tolist(), finding.measured["joint"]) == ("DC603", [3], 14)
 
 
-def test_two_arms_are_two_poses_a_step_and_other_widths_are_not_measured():
+def test_two_arms_are_two_poses_a_step_and_other_widths_are_no_poses():
     spec = FieldSpec(role="joint_angle", unit="rad", robot="panda")
     both = np.concatenate([home(), home() + np.array([0, 0, 0, 5, 0, 0, 0])], axis=1)
     found = beyond.function(Column.of([both, both[:0]]), spec)
     assert found["poses"].values.tolist() == [100, 0]
     assert found["outside"].values[0].tolist() == [50] * len(MARGINS)
     assert found["outside"].present.tolist() == [True, False]
-    assert beyond.function(Column.of([np.zeros((4, 8))]), spec) == {}
+    # Zero is beyond the limit of joint 4, -0.0698, whichever column is the gripper.
+    wide = beyond.function(Column.of([np.zeros((4, 8)), np.zeros((0, 8))]), spec)
+    assert set(wide) == {"joint_columns", "joint_beside"}
+    assert wide["joint_columns"].values.tolist() == [8, 8]
+    assert wide["joint_columns"].present.tolist() == [True, False]
+    assert wide["joint_beside"].values[0, :2] == pytest.approx(np.rad2deg(0.0698))
 
 
 @pytest.mark.parametrize("order", ["pos joints quat", "joints quat pos"])

@@ -1,5 +1,9 @@
 """Profiles of robots: what is built in, where a path is looked for, what is refused and at which line."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 
 from datacheck.errors import SchemaError
@@ -172,3 +176,44 @@ def test_a_robot_has_at_most_64_joints_times_orders(tmp_path):
     assert load_schema(saved(tmp_path, arm)).fields["q"].robot.size == 33
     with pytest.raises(SchemaError, match="33 joints in 2 orders; at most 64"):
         load_schema(saved(tmp_path, arm + orders))
+
+
+# ------------------------------------------------------------------------------------------- pages
+
+
+def test_the_examples_of_the_page_load(tmp_path, repository):
+    text = (repository / "docs" / "robots.md").read_text(encoding="utf-8")
+    first, profile, second = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    arm = parse_schema(first).fields["state.arm"].robot
+    assert (arm.name, arm.size) == ("panda", 7)
+    (tmp_path / "lift_arm.yaml").write_text(profile, encoding="utf-8")
+    (tmp_path / "s.yaml").write_text(second, encoding="utf-8")
+    robot = load_schema(tmp_path / "s.yaml").fields["q"].robot
+    assert robot.columns == {"from the base": (0, 1, 2), "wheel first": (2, 0, 1)}
+    assert robot.limits[:2] == ((0.0, 0.8), (-1.57, 1.57))
+    assert robot.gripper.width == 0.08
+    rows = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} >= ROBOTS
+
+
+URDF = """<robot name="two">
+  <joint name="base" type="fixed"/>
+  <joint name="a" type="revolute"><limit lower="-1.5" upper="2.25" velocity="3" effort="1"/></joint>
+  <joint name="b" type="continuous"><limit velocity="0" effort="1"/></joint>
+  <joint name="c" type="prismatic"><limit lower="0" upper="0.04" velocity="0.2"/></joint>
+  <joint name="d" type="prismatic"><limit lower="0" upper="0.04"/><mimic joint="c"/></joint>
+</robot>
+"""
+
+
+def test_a_urdf_becomes_a_profile(tmp_path, repository):
+    (tmp_path / "two.urdf").write_text(URDF, encoding="utf-8")
+    script = repository / "scripts" / "robot_profile.py"
+    run = subprocess.run(
+        [sys.executable, script, tmp_path / "two.urdf"], capture_output=True, text=True, check=True
+    )
+    (tmp_path / "arm.yaml").write_text(run.stdout, encoding="utf-8")
+    robot = load_robot(tmp_path / "arm.yaml")
+    found = [(joint.name, joint.unit, joint.speed) for joint in robot.joints]
+    assert found == [("a", "rad", 3.0), ("b", "rad", None), ("c", "m", 0.2)]
+    assert robot.limits == ((-1.5, 2.25), (float("-inf"), float("inf")), (0.0, 0.04))

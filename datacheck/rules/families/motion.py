@@ -29,57 +29,58 @@ from datacheck.rules.measures import (
     norms,
     numbers,
     of_role,
-    quantile,
     reduced,
 )
-from datacheck.rules.placement import rows_of
+from datacheck.rules.robot_limits import (
+    MARGINS,
+    beyond,
+    clear_reading,
+    driven,
+    gripper_readings,
+    has_speeds,
+    pace,
+    readings,
+    timed,
+)
 from datacheck.rules.series import differences, steps
 from datacheck.schema.grammar import ANGLE, factor
 from datacheck.schema.model import FieldSpec, Schema
+from datacheck.schema.robots import Robot
 
 Array = np.ndarray[Any, Any]
 
-MARGINS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # degrees
 _SUPPRESSED_BY = ("DC109", "DC122", "DC125", "DC202", "DC221", "DC222")
 
 
-def _driven(spec: FieldSpec) -> bool:
-    return leaf(spec) and spec.role in {"joint_angle", "action"} and spec.robot is not None
+def _wrong_width(rows: Rows, case: RuleContext, robot: Robot, margin: float) -> Iterator[Failure]:
+    bad = rows.measured("joint_columns")
+    if not bad.any():
+        return
+    wide = int(np.sort(rows["joint_columns"][bad])[bad.sum() // 2])  # the usual one
+    bad &= rows["joint_columns"] == wide
+    cause = clear_reading(gripper_readings(rows.where(bad), wide, robot, margin))
+    reason = (
+        "which columns are the joints is unknown"
+        if cause is None
+        else f"{cause.text}: the others are within the limits"
+    )
+    yield Failure(
+        bad,
+        f"{count_phrase(bad, 'have')} {pluralize(wide, 'column')}; the {robot.name} has "
+        f"{pluralize(robot.size, 'joint')}; {reason}.",
+        measured={"columns": wide},
+        expected={"columns": robot.size},
+        cause=cause,
+        fix="Name the parts, such as columns: 'arm:7 gripper:1', and give robot to the joints alone.",
+        kind="width",
+    )
 
 
-def _timed(spec: FieldSpec) -> bool:
-    return (spec.ragged or "").startswith("T")
-
-
-@measure("beyond", applies=_driven, uses=("robot", "unit"))
-def beyond(column: Column, spec: FieldSpec) -> Columns:
-    """Angles outside the robot's limits, in degrees, for every order of its columns.
-
-    `poses`: rows of joints; `outside`: those in which some joint is further outside than each of
-    `MARGINS`, order by order; `excess`: the largest distance of each joint outside its limits,
-    order by order (not above 0 where it stays inside).
-    """
-    robot = spec.robot
-    pose_rows = None if robot is None else rows_of(column, robot.size)
-    if pose_rows is None or robot is None:
-        return {}
-    angles = np.ascontiguousarray(pose_rows[0].T, dtype=np.float64) * factor(spec.unit or "rad")
-    counts = pose_rows[1]
-    outside = []
-    excess = []
-    for order in robot.columns.values():
-        low, high = np.array([robot.limits[joint] for joint in order]).T[:, :, None]
-        # A joint without limits is far inside: the table holds finite numbers.
-        far = np.maximum(np.rad2deg(np.maximum(low - angles, angles - high)), -1e6)
-        worst = far.max(axis=0, initial=-np.inf)
-        outside += [reduced(np.add, worst > margin, counts) for margin in MARGINS]
-        excess.append(reduced(np.maximum, far, counts))
-    columns = {
-        "poses": counts,
-        "outside": np.stack(outside, axis=1),
-        "excess": np.concatenate(excess).T,
-    }
-    return {name: Measured(values, counts > 0) for name, values in columns.items()}
+_REPAIRS = {
+    "deg": "Convert to radians (x 0.017453), or declare unit: deg.",
+    "order": "Bring the columns into the order of the robot.",
+    "turn": "Move the joint back by the full turn.",
+}
 
 
 @rule(
@@ -89,22 +90,27 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
     Level.SAMPLE,
     measures=(beyond,),
     suppressed_by=_SUPPRESSED_BY,
-    applies=_driven,
+    applies=driven,
     defaults={"margin": 1.0, "share": 0.001},
 )
 def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """A joint angle lies outside the robot's limits.
 
     What:
-        Every joint of the declared ``robot`` is within its limits, up to one degree. If the robot's
-        columns are in use in several orders, the rule takes the order that fits most samples.
+        Every joint of the declared ``robot`` is within its limits, up to one degree, or one
+        millimetre of a joint in metres. If the robot's columns are in use in several orders, the
+        rule takes the order that fits most samples. The field has a column for each joint, or a
+        multiple for several robots. A cause is stated only if one reading alone brings nearly all
+        failing samples within the limits: degrees, another order, two joints exchanged, or a full
+        turn.
     Why it matters:
         Impossible angles have another unit, robot, column order or zero position; replayed on the
         robot, they stop it.
     Measure:
         Degrees outside ``low..high`` of the joint; share of the steps.
     When it is wrong:
-        The robot has other limits: leave ``robot`` out and declare ``range``.
+        The robot has other limits: write a profile of your own, or leave ``robot`` out and declare
+        ``range``.
     Options:
         margin: degrees outside the limits that are allowed (1; one of 0, 0.2, 0.5, 1, 2, 5, 10,
         20).
@@ -125,14 +131,17 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Check unit, order and zero position of the joints; leave out what the robot cannot do.
     Reference:
-        The Panda's limits are those that Franka publishes, the LEAP hand's come from its URDF;
-        SceneLeap reads that URDF.
+        Each file in ``robots/`` names the URDF or data sheet of its limits; the Panda's are those
+        that Franka publishes.
     """
     robot = case.spec.robot
-    measured = rows.measured("outside")
-    if robot is None or not measured.any():
+    if robot is None:
         return
     place = int(np.argmin(np.abs(np.array(MARGINS) - float(case.options["margin"]))))
+    yield from _wrong_width(rows, case, robot, MARGINS[place])
+    measured = rows.measured("outside")
+    if not measured.any():
+        return
     counts = rows["outside"][:, place :: len(MARGINS)]
     bad = measured[:, None] & (counts > float(case.options["share"]) * rows["poses"][:, None])
     order = int(np.argmin(bad.sum(axis=0)))
@@ -140,54 +149,29 @@ def joint_limit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not failing.any():
         return
     excess = rows["excess"][:, order * robot.size : (order + 1) * robot.size]
-    joint = int(np.argmax(np.median(excess[failing], axis=0)))
-    far = float(excess[failing, joint].max())
-    low, high = robot.limits[list(robot.columns.values())[order][joint]]
+    column = int(np.argmax(np.median(excess[failing], axis=0)))
+    far = float(excess[failing, column].max())
+    name, joints = list(robot.columns.items())[order]
+    joint = robot.joints[joints[column]]
+    low, high = robot.limits[joints[column]]
     steps = int(counts[failing, order].sum())
+    cause = clear_reading(readings(rows.where(failing), case.spec, robot, order, MARGINS[place]))
     yield Failure(
         failing,
         f"{count_phrase(failing, 'lie')} beyond the limits of the {robot.name} in "
-        f"{pluralize(steps, 'step')}: "
-        f"joint {joint + 1} by up to {format_number(far, 'deg')}; {low:g}..{high:g} rad is allowed.",
-        measured={"joint": joint + 1, "degrees": far, "steps": steps},
-        expected={"range": [low, high], "order": list(robot.columns)[order]},
-        fix="Check unit, order and zero of the joints; leave out what the robot cannot do.",
+        f"{pluralize(steps, 'step')}: joint {joint.name} (column {column + 1}) by up to "
+        f"{format_number(far, 'deg' if joint.unit == 'rad' else 'mm')}; "
+        f"{low:g}..{high:g} {joint.unit} is allowed.",
+        measured={"joint": column + 1, "name": joint.name, "degrees": far, "steps": steps},
+        expected={"range": [low, high], "order": name},
+        cause=cause,
+        fix="The cause is unknown: check unit, order and zero of the joints; leave out what the robot "
+        "cannot do."
+        if cause is None
+        else _REPAIRS[cause.kind],
         kind="limit",
         order=excess.max(axis=1),
     )
-
-
-@measure("pace", applies=lambda s: _driven(s) and _timed(s), uses=("robot", "unit"))
-def pace(column: Column, spec: FieldSpec) -> Columns:
-    """Motion of joints in a step, divided by their speed limit, in seconds.
-
-    `peak_pace`: the largest of any joint; `usual_pace`: 99th percentile over the steps;
-    `fast_joint`: the number of the fastest joint.
-    """
-    robot = spec.robot
-    pose_rows = None if robot is None else rows_of(column, robot.size)
-    if (
-        pose_rows is None
-        or robot is None
-        or column.lengths is None
-        or column.values.shape[1:] != (robot.size,)
-    ):
-        return {}
-    step = differences(
-        np.ascontiguousarray(pose_rows[0].T, dtype=np.float64) * factor(spec.unit or "rad"),
-        pose_rows[1],
-    )
-    step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is not motion
-    ratio = step / np.array(robot.speeds)[:, None]
-    fastest = ratio.max(axis=0, initial=0.0)
-    counts = np.maximum(pose_rows[1] - 1, 0)
-    peaks = reduced(np.maximum, ratio, counts)
-    columns = {
-        "peak_pace": reduced(np.maximum, fastest, counts),
-        "usual_pace": quantile(fastest, counts, 0.99),
-        "fast_joint": np.argmax(peaks, axis=0) + 1,
-    }
-    return {name: Measured(values, counts > 0) for name, values in columns.items()}
 
 
 def _no_rate(schema: Schema) -> str:
@@ -206,7 +190,7 @@ def _no_rate(schema: Schema) -> str:
     measures=(pace,),
     suppressed_by=(*_SUPPRESSED_BY, "DC603"),
     unless=_no_rate,
-    applies=lambda s: _driven(s) and _timed(s),
+    applies=has_speeds,
     defaults={"factor": 1.2},
     paced=True,
 )
@@ -215,7 +199,8 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         In no step does a joint move at more than 1.2 times its highest speed, computed with
-        ``episode: {fps: ...}``. A jump by a full turn is not motion; DC607 reports it.
+        ``episode: {fps: ...}``. Joints whose maker states no speed are not judged. A jump by a full
+        turn is not motion; DC607 reports it.
     Why it matters:
         A dropped or repeated frame becomes a jerk that a policy imitates; a wrong frame rate makes
         every motion too fast.
@@ -241,8 +226,8 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Fix:
         Cut the episode at the jump, or correct ``fps``.
     Reference:
-        Franka publishes 2.175 and 2.61 rad/s; DC505 checks the same for any field with
-        ``max_speed``.
+        The robot's profile names the source of its speeds; Franka publishes 2.175 and 2.61 rad/s.
+        DC505 checks the same for any field with ``max_speed``.
     """
     measured = rows.measured("peak_pace")
     episode = case.schema.episode
@@ -258,6 +243,7 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     throughout = int((bad & (usual > most)).sum())
     steady = throughout >= 0.9 * int(bad.sum())
     joint = int(rows["fast_joint"][int(np.argmax(np.where(bad, peak, -1.0)))])
+    named = robot.joints[joint - 1].name if len(robot.columns) == 1 else f"{joint}"
     words = (
         "too fast throughout: fps or unit is wrong"
         if steady
@@ -267,7 +253,7 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         bad,
         f"{count_phrase(bad, 'move')} joints at up to {format_number(float(peak[bad].max()))} "
         f"times their highest speed "
-        f"(joint {joint} of the {robot.name}, {episode.fps:g} steps a second), allowed "
+        f"(joint {named} of the {robot.name}, {episode.fps:g} steps a second), allowed "
         f"{most:g}.",
         measured={"factor": float(peak[bad].max()), "joint": joint},
         expected={"factor": most},
@@ -284,7 +270,7 @@ def joint_speed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 def _angular(spec: FieldSpec) -> bool:
     angle = spec.unit in ANGLE or spec.unit is None
-    return leaf(spec) and spec.role in {"joint_angle", "rotvec"} and angle and _timed(spec)
+    return leaf(spec) and spec.role in {"joint_angle", "rotvec"} and angle and timed(spec)
 
 
 @measure("wraps", version=2, applies=_angular, uses=("role", "unit"))

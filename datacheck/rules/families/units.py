@@ -31,6 +31,7 @@ from datacheck.rules.causes import (
 )
 from datacheck.rules.measures import PLACED, TURNING, is_numeric, leaf, of_role, place, turn, turns
 from datacheck.rules.placement import Placement, near, stored
+from datacheck.rules.robot_limits import beyond, off_by_turns
 from datacheck.rules.skeletons import bones, skeleton_of
 from datacheck.schema.grammar import ANGLE, LENGTH, TIME, factor
 from datacheck.schema.model import FieldSpec, Range, Schema
@@ -316,7 +317,7 @@ def length_unit(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     "angle-unit",
     Severity.ERROR,
     Level.SAMPLE,
-    measures=(turn,),
+    measures=(turn, beyond),
     suppressed_by=("DC109", "DC122", "DC125", "DC221", "DC222"),
     defaults={"turn": 2 * math.pi + 0.1},
     applies=lambda s: (
@@ -327,8 +328,9 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Angles are in degrees although radians are declared, or the other way round.
 
     What:
-        Declared radians: the 99th percentile of each sample is at most a full turn. Declared
-        degrees: at least one sample exceeds a full turn in radians.
+        Declared radians: the 99th percentile of each sample is at most a full turn, or all joints
+        of the declared ``robot`` are within their limits but for a full turn, which DC603 judges.
+        Declared degrees: at least one sample exceeds a full turn in radians.
     Why it matters:
         One episode in degrees among radians dominates every statistic, and no loader reports it.
     Measure:
@@ -366,6 +368,10 @@ def angle_unit(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             yield _small_degrees(measured, float(p99[measured].max()))
         return
     bad = measured & (p99 > most)
+    robot = case.spec.robot
+    if robot is not None and "joint_turned" in rows:
+        # Joints that turn without end, or are off by a full turn: DC603 judges them.
+        bad &= ~(rows.measured("joint_turned") & off_by_turns(rows, robot, 1.0).any(axis=1))
     if bad.any():
         mended = p99 * ANGLE["deg"]
         change = CandidateCause(
