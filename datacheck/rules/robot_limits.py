@@ -91,19 +91,23 @@ def beyond(column: Column, spec: FieldSpec) -> Columns:
         joints = list(order)
         low, high = np.array([robot.limits[joint] for joint in joints]).T[:, :, None]
         shown = _shown(robot)[joints, None]
-        turn = _full_turns(robot)[joints, None]
-        placed = values * _scales(spec, robot)[joints, None]
-        far = np.maximum(shown * np.maximum(low - placed, placed - high), -_NO_LIMIT)
-        nearer = far.copy()
-        beyond_limits = far > 0
-        if beyond_limits.any():
-            for moved in (placed - turn, placed + turn):
-                nearer = np.minimum(nearer, shown * np.maximum(low - moved, moved - high))
-            nearer = np.where(beyond_limits, nearer, far)
-        worst = far.max(axis=0, initial=-np.inf)
+        scales = _scales(spec, robot)[joints, None]
+        placed = values if (scales == 1).all() else values * scales
+        far = shown * np.maximum(low - placed, placed - high)
+        if not np.isfinite(low).all() or not np.isfinite(high).all():
+            far = np.maximum(far, -_NO_LIMIT)
+        worst = far.max(axis=0, initial=-_NO_LIMIT)
         outside += [reduced(np.add, worst > margin, counts) for margin in MARGINS]
         excess.append(reduced(np.maximum, far, counts))
-        turned.append(reduced(np.maximum, nearer.max(axis=0, initial=-_NO_LIMIT), counts))
+        beyond_limits = worst > 0
+        if beyond_limits.any():
+            nearer = far[:, beyond_limits]
+            for turn in (_full_turns(robot), -_full_turns(robot)):
+                moved = placed[:, beyond_limits] + turn[joints, None]
+                there = shown * np.maximum(low - moved, moved - high)
+                nearer = np.where(nearer > 0, np.minimum(nearer, there), nearer)
+            worst[beyond_limits] = nearer.max(axis=0)
+        turned.append(reduced(np.maximum, worst, counts))
     columns = {
         "poses": counts,
         "outside": np.stack(outside, axis=1),
