@@ -15,11 +15,11 @@ def script(repository):
 @pytest.mark.slow
 @pytest.mark.parametrize("compress", ["none", "zstd"])
 def test_every_flip_and_every_damaged_file_is_found_and_named(script, tmp_path, capsys, compress):
-    asked = ["--flips", "300", "--share", "0.1", "--compress", compress, "--folder", str(tmp_path)]
+    asked = ["--flips", "150", "--share", "0.1", "--compress", compress, "--folder", str(tmp_path)]
     assert script["main"](asked) == 0
     table = {line[:26].strip(): line[26:].split() for line in capsys.readouterr().out.splitlines()}
-    assert table["bit flips"] == ["300"] * 3
-    assert table["reads after a flip"] == ["15"] * 3
+    assert table["bit flips"] == ["150"] * 3
+    assert table["reads after a flip"] == ["8"] * 3
 
 
 def test_a_check_that_finds_or_names_too_little_is_told(script, tmp_path):
