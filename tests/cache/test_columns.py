@@ -79,13 +79,20 @@ def test_values_that_compress_to_nothing_are_not_all_held_at_once(tmp_path, what
     assert peak < 40 << 20
 
 
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("what", ["verify", "export"])
-def test_values_of_one_byte_are_not_all_arrays_at_once(tmp_path, what):
-    """Each takes a hundred bytes as an array: a block of so many bytes of values took gigabytes."""
+@pytest.fixture(scope="module")
+def bytes_alone(tmp_path_factory):
+    """A cache of 30,000 samples of ten fields of one byte."""
     names = [f"x{number}" for number in range(10)]
     specs = {name: ArraySpec("uint8", ()) for name in names}
-    path = make_cache(tmp_path, specs, [dict.fromkeys(names, np.uint8(1))] * 30_000, k=1 << 15)
+    samples = [dict.fromkeys(names, np.uint8(1))] * 30_000
+    return make_cache(tmp_path_factory.mktemp("bytes"), specs, samples, k=1 << 15)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("what", ["verify", "export"])
+def test_values_of_one_byte_are_not_all_arrays_at_once(bytes_alone, what):
+    """Each takes a hundred bytes as an array: a block of so many bytes of values took gigabytes."""
+    path = bytes_alone
     tracemalloc.start()
     if what == "verify":
         assert verify(path, "values") == []
