@@ -36,6 +36,8 @@ _PRELOADED = (
     "torch._dynamo",  # the first optimizer imports it
     "torch.utils.data",
     "pytest",  # a process of multiprocessing imports the module of its test
+    "datacheck.cli.scan",
+    "datacheck.scan.run",
     "datacheck.repro.trial",
     "datacheck.repro.captures",
 )

@@ -62,10 +62,10 @@ def executable(path, text):
 
 
 @pytest.fixture
-def step(action, place, repository, monkeypatch):
+def step(action, place, repository, monkeypatch, forked_python):
     """Run a step of the action as the runner does; returns (exit code, standard output, standard error, outputs)."""
     temp = place.parent / f"{place.name}-runner"
-    executable(temp / "datacheck-venv/bin/datacheck", DATACHECK.format(python=sys.executable))
+    executable(temp / "datacheck-venv/bin/datacheck", DATACHECK.format(python=forked_python))
     executable(
         temp / "fakes/python3", RECORD.format(python=sys.executable, record=str(temp / "record"))
     )
