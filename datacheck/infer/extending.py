@@ -9,7 +9,7 @@ from typing import NamedTuple
 from datacheck.infer.axes import name_axes
 from datacheck.infer.data_files import DataFiles, is_accompanying
 from datacheck.infer.guess import guess
-from datacheck.infer.profiling import SampleProfile, profile_files
+from datacheck.infer.profiling import SampleProfile, profile_by_schema, profile_files
 from datacheck.infer.writing import Draft, Guess, extending_text
 from datacheck.rules.base import pluralize
 from datacheck.scan.suggest import patterns
@@ -53,7 +53,7 @@ def _fitting_by_name(schemas: Mapping[str, Schema], files: DataFiles) -> Iterato
         unclaimed = main_paths.intersection(plan_work(schema, files.listing).unclaimed)
         if 2 * len(unclaimed) > len(main_paths):
             continue
-        profile = _profile_all_fields(schema, files)
+        profile = profile_files(_with_any_field(schema), files.listing)
         if _has_most_fields(schema, profile):
             yield _BuiltinFit(name, schema, profile)
 
@@ -65,10 +65,15 @@ def _fitting_by_content(schemas: Mapping[str, Schema], files: DataFiles) -> Iter
         return
     (pattern,) = patterns([(paths, ending)])
     ranked: list[tuple[float, _BuiltinFit]] = []
-    for name, schema in schemas.items():
-        if schema.samples.list or not _is_of_stores(schema):
-            continue
-        profile = _profile_all_fields(_with_files(schema, pattern), files)
+    robots = [
+        (name, schema)
+        for name, schema in schemas.items()
+        if not schema.samples.list and _is_of_stores(schema)
+    ]
+    profiles = profile_by_schema(
+        [_with_any_field(_with_files(schema, pattern)) for _, schema in robots], files.listing
+    )
+    for (name, schema), profile in zip(robots, profiles, strict=True):
         matching = _matching_fields(schema, profile)
         has_half = 2 * len(matching) >= len(schema.stored)
         if profile.samples and has_half and matching.issuperset(_required_fields(schema)):
@@ -87,10 +92,9 @@ def _with_files(schema: Schema, pattern: str) -> Schema:
     return schema.model_copy(update={"samples": samples})
 
 
-def _profile_all_fields(schema: Schema, files: DataFiles) -> SampleProfile:
-    """Profile samples with the fields that the schema does not list."""
-    fields = schema.fields | {ANY: FieldSpec()}
-    return profile_files(schema.model_copy(update={"fields": fields}), files.listing)
+def _with_any_field(schema: Schema) -> Schema:
+    """Return a schema that also reads the fields that it does not list."""
+    return schema.model_copy(update={"fields": schema.fields | {ANY: FieldSpec()}})
 
 
 def _required_fields(schema: Schema) -> set[str]:

@@ -18,7 +18,7 @@ from datacheck.sources import plan_work
 from datacheck.sources.kinds import NO_GROUP, SourceSetup
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import sandbox_of
-from datacheck.workers.parallel import Limits, ordered_map
+from datacheck.workers.parallel import Limits, TaskResult, ordered_map
 
 # Samples that are profiled, and files that they are drawn from.
 MOST_SAMPLES = 200
@@ -153,30 +153,50 @@ def profile_files(schema: Schema, listing: Listing, files: int = 0) -> SamplePro
         listing: the files to choose from.
         files: how many files there are in all, if `listing` is a part of them.
     """
-    items = plan_work(schema, listing).items
-    chosen = items[:: max(1, len(items) // MOST_FILES)][:MOST_FILES]
-    task = SourceSetup(schema, listing.root, {}).absolute().as_dict() | {
-        "items": [item.as_dict() for item in chosen],
-        "most": MOST_SAMPLES,
-    }
+    (profile,) = profile_by_schema([schema], listing, files)
+    return profile
+
+
+def profile_by_schema(
+    schemas: Sequence[Schema], listing: Listing, files: int = 0
+) -> list[SampleProfile]:
+    """Profile some files of a listing as samples of each schema, one after another in one child.
+
+    Args:
+        schemas, listing, files: as for `profile_files`.
+    """
+    tasks = list[dict[str, Any]]()
+    thinned = list[bool]()
+    for schema in schemas:
+        items = plan_work(schema, listing).items
+        chosen = items[:: max(1, len(items) // MOST_FILES)][:MOST_FILES]
+        thinned.append(len(chosen) < (files or len(items)))
+        tasks.append(
+            SourceSetup(schema, listing.root, {}).absolute().as_dict()
+            | {"items": [item.as_dict() for item in chosen], "most": MOST_SAMPLES}
+        )
+    outcomes = ordered_map(_PROFILE_SAMPLES, tasks, sandbox=sandbox_of(listing.root, {}))
+    return [
+        _profile_of(outcome, thinned=part) for outcome, part in zip(outcomes, thinned, strict=True)
+    ]
+
+
+def _profile_of(outcome: TaskResult, *, thinned: bool) -> SampleProfile:
     samples = 0
-    failed = 0
-    unread = list[str]()
+    failed = len(outcome.deaths)
+    unread = [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
     unsupported = set[str]()
     near_names = dict[str, str]()
     fields = dict[str, FieldProfile]()
-    for outcome in ordered_map(_PROFILE_SAMPLES, [task], sandbox=sandbox_of(listing.root, {})):
-        unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
-        failed += len(outcome.deaths)
-        for payload in outcome.payloads:
-            samples += payload["samples"]
-            failed += payload["failed"]
-            unread += payload["unread"]
-            unsupported.update(payload["unsupported"])
-            near_names |= payload["near_names"]
-            for name, values in payload["fields"].items():
-                fields.setdefault(name, FieldProfile(**values))
-    if len(chosen) < (files or len(items)):
+    for payload in outcome.payloads:
+        samples += payload["samples"]
+        failed += payload["failed"]
+        unread += payload["unread"]
+        unsupported.update(payload["unsupported"])
+        near_names |= payload["near_names"]
+        for name, values in payload["fields"].items():
+            fields.setdefault(name, FieldProfile(**values))
+    if thinned:
         for field_profile in fields.values():
             field_profile.thinned = True
     unstorable = sorted(name for name in fields if not _is_storable(name, fields[name], samples))

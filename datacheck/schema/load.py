@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -74,8 +73,22 @@ def load_schema(name_or_path: str | Path, also: ExtraChecks = lambda schema: ())
         SchemaError: no such name or file, or the file is wrong: lists every fault with line, key
             and what is allowed.
     """
-    path = find(str(name_or_path), "schemas")
-    return _to_schema(*_read(path), str(path), also)
+    return _load(find(str(name_or_path), "schemas"), also)
+
+
+def _load(path: Path, also: ExtraChecks = lambda schema: ()) -> Schema:
+    text = read_text(path)
+    if path.parent != builtin_folder("schemas"):
+        return parse_schema(text, str(path), also)
+    schema, lines = _load_builtin(text, str(path))
+    raise_complaints([*also(schema)], lines)
+    return schema
+
+
+@lru_cache(128)
+def _load_builtin(text: str, origin: str) -> tuple[Schema, Lines]:
+    """Return a built-in schema, once for all callers: it is frozen."""
+    return _to_schema(*_read_builtin(text, origin), origin)
 
 
 def parse_schema(
@@ -97,16 +110,22 @@ def parse_schema(
     Raises:
         SchemaError: as for `load_schema`.
     """
-    return _to_schema(*read_yaml(text, origin), origin, also, files=files)
+    schema, _ = _to_schema(*read_yaml(text, origin), origin, also, files=files)
+    return schema
 
 
 def _to_schema(
-    data: dict[str, Any], lines: Lines, origin: str, also: ExtraChecks, *, files: bool = True
-) -> Schema:
+    data: dict[str, Any],
+    lines: Lines,
+    origin: str,
+    also: ExtraChecks = lambda schema: (),
+    *,
+    files: bool = True,
+) -> tuple[Schema, Lines]:
     data, lines = _extended(data, lines, origin, (), files=files)
     schema = to_model(Schema, data, lines, also=("extends",))
     raise_complaints([*check(schema), *also(schema)], lines)
-    return schema
+    return schema, lines
 
 
 def chosen_by_files() -> dict[str, Schema]:
@@ -116,7 +135,10 @@ def chosen_by_files() -> dict[str, Schema]:
         Presets such as ``lerobot_act`` are left out: they read the files of the schema that they
         extend, and add what one kind of training needs.
     """
-    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
+    folder = builtin_folder("schemas")
+    schemas = {
+        name: _load(folder / f"{name}.yaml") for name in builtin() if name not in {FILES, *WHOLE}
+    }
     presets = {
         name
         for name, schema in schemas.items()
@@ -210,15 +232,13 @@ def find(name: str, kind: Kind) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Lines]:
-    """Return the keys of a schema file and their lines; a built-in file is parsed once."""
+    """Return the keys of a schema file, and their lines."""
     text = read_text(path)
-    if path.parent != builtin_folder("schemas"):
-        return read_yaml(text, str(path))
-    data, lines = _read_builtin(text, str(path))
-    return copy.deepcopy(data), lines
+    if path.parent == builtin_folder("schemas"):
+        return _read_builtin(text, str(path))
+    return read_yaml(text, str(path))
 
 
-@lru_cache(128)
 def _read_builtin(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
     return read_yaml(text, origin, libyaml=True)
 

@@ -288,7 +288,7 @@ def test_both_yaml_parsers_read_a_built_in_schema_alike(name):
 
 @pytest.mark.parametrize("name", builtin())
 def test_a_schema_that_is_loaded_again_is_the_same(name):
-    """The parsed file is kept: what one schema changes in it must not reach the next one."""
+    """Loaded schemas are kept: those that extend one must not change it."""
     first, path = load_schema(name), builtin_folder("schemas") / f"{name}.yaml"
     fresh = parse_schema(path.read_text(encoding="utf-8"), str(path))
     assert first == load_schema(name) == fresh
