@@ -211,7 +211,7 @@ def _grid(column: Column) -> int:
 def _densified(table: Array) -> Array:
     given = table.copy()
     bins = np.arange(HASHES, dtype=np.uint64)
-    rest = np.arange(len(table))
+    rest = np.flatnonzero((table != _EMPTY).any(axis=1))  # a row without any hash stays empty
     for attempt in range(_TRIES):
         if not len(rest):
             break
