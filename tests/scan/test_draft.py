@@ -279,7 +279,10 @@ def test_more_fields_than_a_schema_may_declare_are_drafted_as_any_beside_those_o
     tmp_path,
 ):
     robomimic(
-        tmp_path / "d/demo.hdf5", "actions", ("states", *(f"obs/a{n:04}" for n in range(1_000)))
+        tmp_path / "d/demo.hdf5",
+        "actions",
+        ("states", *(f"obs/a{n:04}" for n in range(1_000))),
+        demos=2,
     )
     made = draft(tmp_path / "d").text
     assert "extends: robomimic" in made
@@ -765,10 +768,10 @@ def test_a_lerobot_dataset_with_more_videos_than_tables_is_extended(tmp_path):
     assert any("12 .mp4 files" in note for note in found.notes)
 
 
-def robomimic(path, actions, names=()):
+def robomimic(path, actions, names=(), demos=6):
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
-        for d in range(6):
+        for d in range(demos):
             rng, steps = np.random.default_rng(d), 60 + d
             group = file.create_group(f"data/demo_{d}")
             group.attrs["num_samples"] = steps
