@@ -17,8 +17,10 @@ import bz2
 import io
 import struct
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import IO, Any
 
 import numpy as np
@@ -61,13 +63,32 @@ def _seconds(value: dict[str, Any]) -> float | None:
     return None
 
 
+def _number(value: Any) -> float | None:
+    """Return a number, or the seconds of a time; None for another value."""
+    if isinstance(value, int | float):
+        return float(value)
+    return _seconds(value) if isinstance(value, dict) else None
+
+
+def _children(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list):
+        yield from ((name, one) for one in value)
+    elif isinstance(value, dict):
+        yield from ((f"{name}/{key}" if name else key, one) for key, one in value.items())
+
+
 @dataclass(eq=False)
 class _Json:
     """The numbers of JSON messages."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
-    passed: list[str] = field(default_factory=list)
+    _texts: dict[str, None] = field(default_factory=dict)
     _messages: int = 0
+
+    @property
+    def passed(self) -> list[str]:
+        """The names of texts."""
+        return list(self._texts)
 
     def add(self, data: bytes) -> None:
         found: dict[str, list[float]] = {}
@@ -75,7 +96,7 @@ class _Json:
         for name in found.keys() - self.leaves.keys():
             self.leaves[name] = Leaf(np.dtype("<f8"), (), is_list=True)
             self.leaves[name].counts += [0] * self._messages
-        if len(self.leaves) > FIELDS:
+        if max(len(self.leaves), len(self._texts)) > FIELDS:
             msg = f"more than {FIELDS:,} fields"
             raise FormatError(msg)
         for name, leaf in self.leaves.items():
@@ -88,16 +109,14 @@ class _Json:
         if depth > DEPTH:
             msg = f"values more than {DEPTH} levels deep"
             raise FormatError(msg)
-        if isinstance(value, int | float):
-            found.setdefault(name or "value", []).append(float(value))
-        elif isinstance(value, list):
-            for one in value:
-                self._collect(one, name, found, depth + 1)
-        elif isinstance(value, dict) and (seconds := _seconds(value)) is not None:
-            found.setdefault(name or "value", []).append(seconds)
-        elif isinstance(value, dict):
-            for key, one in value.items():
-                self._collect(one, f"{name}/{key}" if name else key, found, depth + 1)
+        number = _number(value)
+        if number is not None:
+            found.setdefault(name or "value", []).append(number)
+        elif isinstance(value, str):
+            self._texts[name or "value"] = None
+        else:
+            for inner, one in _children(value, name):
+                self._collect(one, inner, found, depth + 1)
 
     def finish(self) -> None:
         """Give a field with one number in each message no axis of its own."""
@@ -130,6 +149,7 @@ class _Topic:
             self.fault = FormatError(f"{self.name}, message {len(self.sizes):,}: {error}")
 
     def values(self) -> Iterator[tuple[str, Any]]:
+        """Yield the values by their names within the topic."""
         logged = np.asarray(self.log_times, np.uint64)
         order = np.argsort(logged, kind="stable")
         leaves: dict[str, Leaf] = {} if self.decoder is None else self.decoder.leaves
@@ -141,20 +161,22 @@ class _Topic:
         own["size"] = np.asarray(self.sizes, np.int64)[order]
         for name, value in own.items():
             if name not in leaves:
-                yield f"{self.name}/{name}", value
+                yield name, value
+        if self.fault is not None and not leaves:  # no field carries the fault
+            yield "value", self.fault
         yield from self._messages(order, leaves)
 
     def _messages(self, order: Array, leaves: dict[str, Leaf]) -> Iterator[tuple[str, Any]]:
         for name, leaf in leaves.items():
             if self.fault is not None:
-                yield f"{self.name}/{name}", self.fault
+                yield name, self.fault
                 continue
             if not leaf.data:  # a list that no message fills: efforts that a robot does not measure
                 continue
             values, counts = leaf.values(order)
-            yield f"{self.name}/{name}", values
+            yield name, values
             if counts is not None:
-                yield f"{self.name}/{name}.lengths", counts
+                yield f"{name}.lengths", counts
 
 
 class Recording:
@@ -163,7 +185,9 @@ class Recording:
     def __init__(self) -> None:
         self.topics: dict[Any, _Topic] = {}
         self._channels: dict[int, tuple[Any, _Topic]] = {}
+        self._same = Counter[str]()  # topics by name
         self.messages = 0
+        self.attachments = 0
 
     def declare(
         self, channel: int, topic: str, encoding: str, schema: tuple[str, str, str]
@@ -187,9 +211,10 @@ class Recording:
             if len(self.topics) >= _TOPICS:
                 msg = f"more than {_TOPICS:,} topics"
                 raise FormatError(msg)
-            same = sum(other[0] == topic for other in self.topics)
             name = topic.strip("/") or "messages"
-            self.topics[key] = _topic(f"{name}.{same + 1}" if same else name, encoding, schema)
+            self._same[name] += 1
+            same = self._same[name]
+            self.topics[key] = _topic(f"{name}.{same}" if same > 1 else name, encoding, schema)
         self._channels[channel] = (key, self.topics[key])
 
     def add(self, channel: int, log_time: int, publish_time: int | None, data: bytes) -> None:
@@ -219,9 +244,14 @@ class Recording:
         self.check()
         for topic in self.topics.values():
             if topic.sizes:
-                add_values(values, topic.values())
+                found: dict[str, Any] = {}
+                add_values(found, topic.values())
+                topic.name = _free_name(topic.name, found, values)
+                values |= {f"{topic.name}/{name}": value for name, value in found.items()}
         container = Values(values)
         container.passed = sorted(self._passed())
+        if self.attachments:
+            container.passed.append(f"attachments ({self.attachments:,})")
         container.opaque = any(".size" in name for name in values)
         return container
 
@@ -236,6 +266,19 @@ class Recording:
                     for name, leaf in topic.decoder.leaves.items()
                     if topic.sizes and not leaf.data and topic.fault is None
                 )
+
+
+def _free_name(name: str, found: Collection[str], taken: Collection[str]) -> str:
+    """Return the name of a topic, with a number where another topic's values have these names.
+
+    A topic ``/a`` with the field ``b/size`` gives a name that a topic ``/a/b`` gives, too.
+    """
+    free = name
+    for number in count(2):
+        if not any(f"{free}/{one}" in taken for one in found):
+            return free
+        free = f"{name}.{number}"
+    raise AssertionError
 
 
 def _topic(name: str, encoding: str, schema: tuple[str, str, str]) -> _Topic:
@@ -326,6 +369,9 @@ class _Mcap:
         if self._file.read(len(_MAGIC)) != _MAGIC:
             msg = "no end mark"
             raise _CutError(msg)
+        if rest := self._size - self._file.tell():
+            msg = f"{rest:,} bytes follow the end of the recording, such as those of another one"
+            raise FormatError(msg)
 
     def _record(self, place: int) -> tuple[int, int]:
         head = self._file.read(9)
@@ -351,6 +397,7 @@ class _Mcap:
             self._crc = self._crc if self._ended else zlib.crc32(data, self._crc)
             self._take(opcode, data, place)
         else:
+            self.recording.attachments += opcode == _ATTACHMENT
             self._pass_over(length)
         return opcode, place + 9 + length
 
@@ -400,15 +447,20 @@ class _Mcap:
             if length > len(inner) - place:
                 msg = f"{what}: a record of {length:,} bytes with {len(inner) - place:,} left"
                 raise FormatError(msg)
+            if opcode == _CHUNK:
+                msg = f"{what}: a chunk lies in it, which no reader opens"
+                raise FormatError(msg)
             if opcode in {_SCHEMA, _CHANNEL, _MESSAGE}:
                 self._content(opcode, inner[place : place + length])
             place += length
 
     def _content(self, opcode: int, data: bytes) -> None:
         if opcode == _MESSAGE:
+            if self._ended:
+                msg = "a message lies behind the end of the data, where no reader looks for it"
+                raise FormatError(msg)
             channel, _, logged, published = struct.unpack_from("<HIQQ", data)
-            if not self._ended:
-                self.recording.add(channel, logged, published, data[22:])
+            self.recording.add(channel, logged, published, data[22:])
             return
         (number,) = struct.unpack_from("<H", data)
         if opcode == _SCHEMA:
@@ -461,18 +513,33 @@ def _sized(data: IO[bytes], size: int) -> bytes:
     return data.read(length)
 
 
-def _u4(fields: dict[str, bytes], name: str) -> int:
-    return int.from_bytes(fields[name], "little")
+def _value(fields: Mapping[str, bytes], name: str, size: int | None = None) -> bytes:
+    """Return a value of a record's header, which has `size` bytes if that is given."""
+    if name not in fields:
+        msg = f"a record of a bag has no {name!r}"
+        raise FormatError(msg)
+    value = fields[name]
+    if size is not None and len(value) != size:
+        msg = f"the {name!r} of a record has {len(value):,} bytes, not {size}"
+        raise FormatError(msg)
+    return value
+
+
+def _u4(fields: Mapping[str, bytes], name: str) -> int:
+    return int.from_bytes(_value(fields, name, 4), "little")
 
 
 class _Ros1:
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._size = size
         self.recording = Recording()
+        self._declared: int | None = None
+        self._chunks = 0
 
     def take(self, fields: dict[str, bytes], data: bytes) -> None:
-        op = fields["op"]
+        op = _value(fields, "op", 1)
         if op == b"\2":
-            seconds, nanoseconds = struct.unpack("<II", fields["time"])
+            seconds, nanoseconds = struct.unpack("<II", _value(fields, "time", 8))
             self.recording.add(
                 _u4(fields, "conn"), seconds * 1_000_000_000 + nanoseconds, None, data
             )
@@ -480,33 +547,62 @@ class _Ros1:
             self._connection(fields, data)
         elif op == b"\5":
             self._chunk(fields, data)
-        elif op == b"\3" and fields["index_pos"] == bytes(8):
+        elif op == b"\3":
+            self._bag_header(fields)
+
+    def check_whole(self) -> None:
+        """Refuse a bag that ends between two chunks.
+
+        Raises:
+            FormatError: it has other chunks than its header counts.
+        """
+        if self._declared is not None and self._chunks != self._declared:
+            msg = f"{self._declared:,} chunks are declared, {self._chunks:,} found"
+            raise _CutError(msg)
+
+    def _bag_header(self, fields: Mapping[str, bytes]) -> None:
+        index = int.from_bytes(_value(fields, "index_pos", 8), "little")
+        if index == 0:
             msg = "the bag was not closed by its recorder and has no index: rosbag reindex mends it"
             raise FormatError(msg)
+        if index > self._size:
+            msg = f"its index begins at byte {index:,} of {self._size:,}"
+            raise _CutError(msg)
+        self._declared = _u4(fields, "chunk_count")
 
     def _connection(self, fields: dict[str, bytes], data: bytes) -> None:
-        inner, place = {}, 0
+        inner, place = dict[str, bytes](), 0
         while place < len(data):
             (length,) = struct.unpack_from("<I", data, place)
             name, _, value = data[place + 4 : place + 4 + length].partition(b"=")
-            inner[name] = value.decode("utf-8", "replace")
+            inner[name.decode("ascii", "replace")] = value
             place += 4 + length
-        topic = fields["topic"].decode("utf-8", "replace")
-        schema = (inner[b"type"], "ros1msg", inner[b"message_definition"])
-        self.recording.declare(_u4(fields, "conn"), topic, "ros1", schema)
+        topic, kind, text = (
+            value.decode("utf-8", "replace")
+            for value in (
+                _value(fields, "topic"),
+                _value(inner, "type"),
+                _value(inner, "message_definition"),
+            )
+        )
+        self.recording.declare(_u4(fields, "conn"), topic, "ros1", (kind, "ros1msg", text))
 
     def _chunk(self, fields: dict[str, bytes], data: bytes) -> None:
-        inner = _unpacked(
-            data, fields["compression"].decode("ascii", "replace"), _u4(fields, "size"), "a chunk"
-        )
+        self._chunks += 1
+        compression = _value(fields, "compression").decode("ascii", "replace")
+        inner = _unpacked(data, compression, _u4(fields, "size"), "a chunk")
         for inner_fields, content in _ros1_records(io.BytesIO(inner), len(inner)):
-            if inner_fields["op"] in {b"\2", b"\7"}:
+            op = _value(inner_fields, "op", 1)
+            if op == b"\5":
+                msg = "a chunk lies in a chunk, which no reader opens"
+                raise FormatError(msg)
+            if op in {b"\2", b"\7"}:
                 self.take(inner_fields, content)
 
 
 def _open_ros1(path: AnyPath, hint: Hint) -> Values:
     del hint
-    reader = _Ros1()
+    reader = _Ros1(path.stat().st_size)
     with wrap_errors("damaged ROS 1 bag"), path.open("rb") as file:
         if file.read(len(_ROS1_MAGIC)) != _ROS1_MAGIC:
             msg = "not a ROS 1 bag of version 2.0: it does not start with #ROSBAG V2.0"
@@ -514,6 +610,7 @@ def _open_ros1(path: AnyPath, hint: Hint) -> Values:
         try:
             for fields, data in _ros1_records(file, path.stat().st_size):
                 reader.take(fields, data)
+            reader.check_whole()
         except _CutError as error:
             msg = (
                 f"the bag ends early ({error}); {reader.recording.messages:,} messages before that "

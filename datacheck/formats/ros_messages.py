@@ -39,7 +39,8 @@ _TIMES = {
     "builtin_interfaces/Time": "<i4",
     "builtin_interfaces/Duration": "<i4",
 }
-_FIELD = re.compile(r"([\w/]+)(?:<=\d+)?(?:\[(<=)?(\d*)\])?\s+(\w+)\s*(=?)")
+# Python refuses to convert thousands of digits.
+_FIELD = re.compile(r"([\w/]+)(?:<=\d+)?(?:\[(<=)?(\d{0,20})\])?\s+(\w+)\s*(=?)")
 _SEPARATOR = re.compile(r"^=+\s*\nMSG:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
 _BYTES = frozenset({"byte", "char", "uint8", "int8"})
 

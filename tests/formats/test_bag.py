@@ -196,6 +196,14 @@ HOSTILE = {
     "a short message": (
         chunked(FLOAT + message(1, b"\0\1\0\0ab")), "message 1: .*1 values of 4 bytes"
     ),
+    "a chunk in a chunk": (
+        chunked(chunked(FLOAT + message(1, b"\0\1\0\0abcd"))[8:-8]), "a chunk lies in it"
+    ),
+    "another recording behind the end": (chunked(FLOAT) + chunked(FLOAT), "bytes follow the end"),
+    "a message behind the end": (
+        chunked(FLOAT)[:-37] + message(1, b"\0\1\0\0abcd") + chunked(b"")[-37:],
+        "a message lies behind the end of the data",
+    ),
     "a list": (
         chunked(schema(1, b"float32[] x") + channel(1, 1) + message(1, b"\0\1\0\0\xff\xff\xff\xff")),
         "a list of 4,294,967,295 entries",
@@ -223,6 +231,7 @@ def test_damage_is_refused_with_its_reason(tmp_path, case):
             for n in b"BCDEFGHIJ"
         ) + b"====\nMSG: p/K\nfloat32 x\n", "30,000 fields"),
         (b"float32 = x", "is no field"),
+        (b"float32[" + b"9" * 5000 + b"] x", "is no field"),
     ],
 )  # fmt: skip
 def test_a_hostile_definition_costs_its_topic_only(tmp_path, definition, reason):
@@ -268,3 +277,97 @@ def test_a_long_list_of_types_without_bytes_is_refused():
     text = "B[4000000000] many\n====\nMSG: p/B\nC inner\n====\nMSG: p/C\n"
     with pytest.raises(FormatError, match="a list of p/B, which has no fields"):
         Decoder("p/msg/A", text, cdr=False)
+
+
+def of_topic(topic, encoding, *messages):
+    """Return an MCAP file whose channel has no definition."""
+    body = struct.pack("<HH", 1, 0) + text(topic) + text(encoding) + bytes(4)
+    return chunked(record(4, body) + b"".join(message(1, one) for one in messages))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        of_topic(b"/t", b"json", b"\xff\xfe", b"\xff\xfe"),
+        of_topic(b"/t", b"json", b"[" * 100_000 + b"]" * 100_000),
+        of_topic(b"/t", b"json", b'{"x": 1e999}'),
+        chunked(
+            schema(1, b"string name") + channel(1, 1) + message(1, b"\0\1\0\0\xff\xff\xff\xff")
+        ),
+    ],
+)
+def test_a_damaged_message_without_any_number_is_refused(tmp_path, data):
+    (tmp_path / "a.mcap").write_bytes(data)
+    with pytest.raises(FormatError, match=r"t, message 1: "):
+        read_all(tmp_path / "a.mcap")
+
+
+def test_texts_of_json_and_attachments_are_listed_as_not_read(tmp_path):
+    data = of_topic(b"/t", b"json", b'{"label": "cup", "x": 2, "in": [{"side": "left"}]}')
+    attached = record(9, bytes(64))
+    (tmp_path / "a.mcap").write_bytes(data[:-50] + attached * 2 + data[-50:])
+    with open_container(tmp_path / "a.mcap") as container:
+        assert container.read("t/x").tolist() == [2]
+        assert container.passed == ["t/in/side", "t/label", "attachments (2)"]
+
+
+def test_topics_whose_names_meet_are_kept_apart(tmp_path):
+    topics = [b"/a", b"a", b"/a/b", b"/", b""]
+    messages = [b'{"b": {"x": 1, "size": 9}}', b'{"b": 2}', b'{"x": 3}', b"4", b"5"]
+    inner = b"".join(
+        record(4, struct.pack("<HH", i, 0) + text(topic) + text(b"json") + bytes(4))
+        + message(i, content)
+        for i, (topic, content) in enumerate(zip(topics, messages, strict=True))
+    )
+    (tmp_path / "a.mcap").write_bytes(chunked(inner))
+    values = read_all(tmp_path / "a.mcap")
+    found = {name: v.tolist() for name, v in values.items() if name.endswith(("x", "b", "value"))}
+    assert found == {
+        "a/b/x": [1],
+        "a.2/b": [2],
+        "a/b.2/x": [3],
+        "messages/value": [4],
+        "messages.2/value": [5],
+    }
+
+
+def ros1_record(header, data=b""):
+    fields = b"".join(
+        struct.pack("<I", len(name) + 1 + len(value)) + name + b"=" + value
+        for name, value in header.items()
+    )
+    return struct.pack("<I", len(fields)) + fields + struct.pack("<I", len(data)) + data
+
+
+def bag_of(*records, index=14, chunks=0):
+    head = {b"op": b"\3", b"index_pos": struct.pack("<Q", index)}
+    head[b"chunk_count"] = struct.pack("<I", chunks)
+    return b"#ROSBAG V2.0\n" + ros1_record(head) + b"".join(records)
+
+
+def ros1_chunk(data):
+    head = {b"op": b"\5", b"compression": b"none", b"size": struct.pack("<I", len(data))}
+    return ros1_record(head, data)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (bag_of(index=10_000), "ends early .its index begins at byte 10,000 of"),
+        (bag_of(ros1_chunk(b""), chunks=2), "ends early .2 chunks are declared, 1 found"),
+        (bag_of(ros1_chunk(ros1_chunk(b"")), chunks=1), "a chunk lies in a chunk"),
+        (bag_of(ros1_record({b"x": b"1"})), "has no 'op'"),
+        (
+            bag_of(ros1_record({b"op": b"\2", b"time": b"1"})),
+            "'time' of a record has 1 bytes, not 8",
+        ),
+        (
+            bag_of(ros1_record({b"op": b"\2", b"time": bytes(8), b"conn": b"1" * 9000})),
+            "'conn' of a record has 9,000 bytes, not 4",
+        ),
+    ],
+)
+def test_a_damaged_bag_is_refused_with_its_reason(tmp_path, data, reason):
+    (tmp_path / "a.bag").write_bytes(data)
+    with pytest.raises(FormatError, match=reason):
+        read_all(tmp_path / "a.bag")
