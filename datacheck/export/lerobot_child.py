@@ -628,7 +628,10 @@ class _Export:
         spans: dict[str, list[tuple[int, int, float, float]]] = {}
         for camera in video_features(self._dataset.info):
             template = VIDEO_PATH + self._suffix()
-            found = {span.episode: span for span in read_spans(self._dataset.base, camera)}
+            found = {
+                span.episode: span
+                for span in read_spans(self._dataset.base, camera, self._dataset.info)
+            }
             numbers: dict[str, int] = {}
             spans[camera] = []
             for episode in self.kept:

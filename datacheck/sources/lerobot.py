@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -51,7 +52,9 @@ _INFO_BYTES = 4 << 20
 _VIDEOS = 100_000  # videos whose paths are checked
 # LeRobot writes tables of up to 100 MB, and each data file is read with all of them.
 _MOST_TABLES = 1_000
+_MOST_CAMERAS = 1_000
 _LONGEST = 255  # bytes of a file name
+_LONGEST_PATH = 4_096
 _NAMES = 2_000  # characters of the names of a feature's columns: each episode keeps them
 
 
@@ -126,6 +129,7 @@ def read_meta(base: File) -> Meta:
     if not isinstance(features, Mapping):
         msg = f"{INFO}: found no features"
         raise FormatError(msg)
+    video_features(info)  # refuses too many
     new = is_v3(info)
     if (base / _LINES).is_file() and not (new and tables):
         # LeRobot 2 sorts the lines.
@@ -186,34 +190,43 @@ def read_videos(base: File) -> list[str]:
         FormatError: the meta folder is missing or damaged.
     """
     video_paths: set[str] = set()
-    for name in video_features(read_info(base)):
+    info = read_info(base)
+    for name in video_features(info):
         if (room := _VIDEOS - len(video_paths)) > 0:
-            video_paths.update(span.path for span in read_spans(base, name)[:room])
+            video_paths.update(span.path for span in read_spans(base, name, info)[:room])
     return sorted(video_paths)
 
 
 def video_features(info: Mapping[str, Any]) -> list[str]:
-    """Return the names of the features that are videos."""
+    """Return the names of the features that are videos.
+
+    Raises:
+        FormatError: there are more than 1,000; each reads the tables of episodes.
+    """
     features = info.get("features")
-    return [
+    names = [
         name
         for name, feature in (features.items() if isinstance(features, Mapping) else ())
         if isinstance(feature, Mapping) and feature.get("dtype") == "video"
     ]
+    if len(names) > _MOST_CAMERAS:
+        msg = f"{INFO}: declares {len(names):,} videos; at most {_MOST_CAMERAS:,} are read"
+        raise FormatError(msg)
+    return names
 
 
-def read_spans(base: File, camera: str) -> list[Span]:
+def read_spans(base: File, camera: str, info: Mapping[str, Any]) -> list[Span]:
     """Return where the meta folder says that the video of each episode lies, in its order.
 
     Args:
         base: the dataset's folder.
         camera: name of a feature that is a video.
+        info: the values of its info.
 
     Raises:
         PathTemplateError: the template of the paths cannot be filled.
         FormatError: the meta folder is missing or damaged.
     """
-    info = read_info(base)
     tables = _tables(base)
     template = info.get("video_path", _NEW_VIDEO if is_v3(info) else None)
     if not isinstance(template, str):
@@ -680,8 +693,9 @@ def _whole(value: Any, where: str) -> int:
     return number
 
 
-def _filled(template: str, names: Mapping[str, int | str]) -> str:
-    """Return the path that the template gives for these numbers, normalised if it stays below.
+@lru_cache(maxsize=2)
+def _pieces(template: str) -> tuple[tuple[tuple[str, str, str, str], ...], str]:
+    """Return (text before, placeholder, name, format) of each placeholder, and the text behind.
 
     Raises:
         PathTemplateError: the template needs more than formatted numbers, so its paths are unknown.
@@ -692,26 +706,45 @@ def _filled(template: str, names: Mapping[str, int | str]) -> str:
             f"{{file_index:03d}}"
         )
         raise PathTemplateError(msg)
+    pieces, place = [], 0
+    for found in _PLACE.finditer(template):
+        pieces.append((template[place : found.start()], found[0], found[1], found[2] or ""))
+        place = found.end()
+    return tuple(pieces), template[place:]
 
-    def shown(placeholder: re.Match[str]) -> str:
-        name, form = placeholder.groups()
+
+def _filled(template: str, names: Mapping[str, int | str]) -> str:
+    """Return the path that the template gives for these numbers, normalised if it stays below.
+
+    Raises:
+        PathTemplateError: the template needs more than formatted numbers, or makes a longer path
+            than any file has.
+    """
+    pieces, rest = _pieces(template)
+    parts = list[str]()
+    for before, placeholder, name, form in pieces:
         try:
-            text = format(names[name], form or "")
+            text = format(names[name], form)
         except (KeyError, ValueError) as error:
             msg = (
-                f"{INFO}: the template of a path has {placeholder[0]!r}, for which there is no number "
+                f"{INFO}: the template of a path has {placeholder!r}, for which there is no number "
                 f"of that form"
             )
             raise PathTemplateError(msg) from error
         if len(text) > _LONGEST:
             msg = (
-                f"{INFO}: the template of a path has {placeholder[0]!r}, which makes a name of "
+                f"{INFO}: the template of a path has {placeholder!r}, which makes a name of "
                 f"{len(text):,} letters"
             )
             raise PathTemplateError(msg)
-        return text
-
-    path = _PLACE.sub(shown, template)
+        parts += (before, text)
+    path = "".join((*parts, rest))
+    if len(path) > _LONGEST_PATH:  # each episode would hold one
+        msg = (
+            f"{INFO}: the template of a path makes one of {len(path):,} characters; at most "
+            f"{_LONGEST_PATH:,} are read"
+        )
+        raise PathTemplateError(msg)
     return path_below(path) or path
 
 

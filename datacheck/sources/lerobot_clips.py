@@ -94,7 +94,7 @@ def _videos(base: Any, folder: str) -> Iterator[dict[str, Any]]:
         stated = info["features"][camera].get("info")
         depth = isinstance(stated, Mapping) and bool(stated.get("video.is_depth_map"))
         by_path: dict[str, list[Span]] = {}
-        for span in read_spans(base, camera):
+        for span in read_spans(base, camera, info):
             by_path.setdefault(span.path, []).append(span)
         for path, spans in by_path.items():
             clips = [list(clip) for clip in _clips(spans, meta, keys)]

@@ -96,7 +96,7 @@ def check_videos(
         return VideoCheck(faults, read, unknown, is_whole=True)
     for camera in video_features(info):
         try:
-            spans = read_spans(base, camera)
+            spans = read_spans(base, camera, info)
         except PathTemplateError:  # the list of the named files reports it
             continue
         except FormatError as error:

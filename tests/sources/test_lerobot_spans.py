@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.errors import FormatError
 from datacheck.sources import lerobot_videos
-from datacheck.sources.lerobot import Span, read_spans
+from datacheck.sources.lerobot import Span, read_info, read_meta, read_spans
 from datacheck.sources.roots import Roots
 from tests.export import make
 
@@ -58,8 +61,37 @@ def test_a_missing_end_of_a_span_follows_from_the_length(tmp_path, missing):
     path = folder / "meta/episodes/chunk-000/file-000.parquet"
     table = pq.read_table(path)
     pq.write_table(table.drop_columns([f"videos/{camera}/{missing}_timestamp"]), path)
-    found = read_spans(Roots(folder, {}).file(""), camera)
+    base = Roots(folder, {}).file("")
+    found = read_spans(base, camera, read_info(base))
     assert [span.has_start for span in found] == [missing == "to"] * 5
     starts, stops = zip(*make.spans(camera), strict=True)
     assert [span.start for span in found] == pytest.approx(starts)
     assert [span.stop for span in found] == pytest.approx(stops)
+
+
+def test_a_template_that_makes_longer_paths_than_files_have_is_refused(tmp_path):
+    folder = make.v2(tmp_path / "data", videos=False)
+    info = json.loads((folder / "meta/info.json").read_text())
+    for length, is_read in ((4096, True), (4097, False)):
+        template = "{episode_index:06d}".rjust(length - 6 + len("{episode_index:06d}"), "x")
+        (folder / "meta/info.json").write_text(json.dumps(info | {"data_path": template}))
+        base = Roots(folder, {}).file("")
+        if is_read:
+            assert {len(path) for path in read_meta(base).files} == {length}
+        else:
+            with pytest.raises(FormatError, match="makes one of 4,097 characters"):
+                read_meta(base)
+
+
+def test_more_than_1000_videos_are_refused_with_their_number(tmp_path):
+    folder = make.v3(tmp_path / "data")
+    info = json.loads((folder / "meta/info.json").read_text())
+    more = {f"camera{i}": {"dtype": "video", "shape": [1, 1, 3]} for i in range(998)}
+    info["features"] |= more
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    base = Roots(folder, {}).file("")
+    assert len(read_meta(base).lengths) == 5
+    info["features"] |= {"one more": more["camera0"]}
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    with pytest.raises(FormatError, match="declares 1,001 videos; at most 1,000 are read"):
+        read_meta(base)
