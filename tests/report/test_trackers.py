@@ -1,9 +1,12 @@
 """What MLflow and Weights & Biases keep of a run, read back by their own clients; wandb is offline."""
 
 import contextlib
+import copy
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -29,9 +32,24 @@ def here(tmp_path, monkeypatch):
     return write_data(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def scanned(tmp_path_factory):
+    """A working folder with a finished scan, and that scan."""
+    place = write_data(tmp_path_factory.mktemp("scanned"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        return place, datacheck.scan_dataset("data", "plain.yaml")
+
+
 @pytest.fixture
-def done(here):
-    return datacheck.scan_dataset("data", "plain.yaml")
+def done(scanned, here):
+    """The scan as if it had been made here."""
+    place, scan = copy.deepcopy(scanned)
+    shutil.copytree(place, here, symlinks=True, dirs_exist_ok=True)
+    folder = here / Path(scan.report.folder).relative_to(place)
+    moved = replace(scan, report=replace(scan.report, folder=str(folder)))
+    assert str(place) not in repr(moved)
+    return moved
 
 
 @pytest.fixture
@@ -132,7 +150,9 @@ def test_a_run_of_mlflow_is_chosen_by_its_id_and_the_open_one_stays_as_it_is(don
     assert mlflow.get_run(other.info.run_id).data.metrics["datacheck/val/valid"] == 9
 
 
-def test_both_keep_the_digest_of_a_cache(done, mlflow, begin):
+def test_both_keep_the_digest_of_a_cache(here, mlflow, begin):
+    # A build notices that the files of the copied scan are others
+    done = datacheck.scan_dataset("data", "plain.yaml")
     (built,) = datacheck.build_cache("plain.yaml", "data", "cache", run=done)
     cache = open_cache(built.path)
     with mlflow.start_run() as active:
