@@ -6,6 +6,7 @@ decodes. The source is never written to.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, Usag
 from datacheck.export.verdict import ScannedSamples
 from datacheck.formats.limits import path_below
 from datacheck.runtime import folders, fsops, new_folder
-from datacheck.runtime.beneath import check_holes, stamp_of
+from datacheck.runtime.beneath import File, check_holes, stamp_of
 from datacheck.sources.lerobot import INFO, folder_of
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
@@ -128,7 +129,8 @@ def _nothing_left(root: Path, total: int) -> UsageError:
     why = (
         f"none of the {total:,} episodes is valid. See why: datacheck scan"
         if total
-        else "the scan has judged no episodes. Scan with a schema of episodes, such as lerobot"
+        else "the scan could judge no episode: its schema has other samples, or the files cannot be "
+        "read. See why: datacheck scan"
     )
     return UsageError(f"{root}: {why}.")
 
@@ -243,6 +245,7 @@ def _copy_videos(
             msg = f"{source}: is no path of a video. Nothing is exported."
             raise UsageError(msg)
         video = roots.file(folder + source)
+        _check_unchanged(roots, folder + source, video)
         if not video.is_file():
             msg = f"{video}: this video is missing or no regular file. Nothing is exported."
             raise UsageError(msg)
@@ -257,6 +260,15 @@ def _copy_videos(
             if stamp_of(os.fstat(opened.fileno())) != before:
                 msg = f"{video}: changed while it was copied. Nothing is exported."
                 raise StorageError(msg)
+
+
+def _check_unchanged(roots: Roots, path: str, video: File) -> None:
+    try:
+        os.close(roots.descriptor(path))
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            msg = f"{video}: has changed since the scan. Scan again. Nothing is exported."
+            raise StorageError(msg) from error
 
 
 def _check_space(roots: Roots, folder: str, videos: Sequence[Sequence[str]], staged: Path) -> None:

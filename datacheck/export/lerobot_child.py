@@ -144,18 +144,22 @@ def _check_meta(roots: Roots, folder: str) -> None:
     """
     meta = f"{folder}meta/"
     for path in (path for path in roots.expected if path.startswith(meta)):
-        try:
-            os.close(roots.descriptor(path))
-        except OSError as error:
-            how = "has changed" if error.errno == errno.ESTALE else "cannot be opened any more"
-            msg = f"{path}: {how} since the scan. Scan again. Nothing is exported."
-            raise StorageError(msg) from error
+        _check_unchanged(roots, path)
     base = roots.file(folder)
     documents = [name for name in (STATISTIC_LINES, *_DOCUMENTS) if (base / name).is_file()]
     for name in [*meta_files(base), *documents]:
         if folder + name not in roots.expected:
             msg = f"{folder}{name}: is new since the scan. Scan again. Nothing is exported."
             raise StorageError(msg)
+
+
+def _check_unchanged(roots: Roots, path: str) -> None:
+    try:
+        os.close(roots.descriptor(path))
+    except OSError as error:
+        how = "has changed" if error.errno == errno.ESTALE else "cannot be opened any more"
+        msg = f"{path}: {how} since the scan. Scan again. Nothing is exported."
+        raise StorageError(msg) from error
 
 
 class _Feature(NamedTuple):
@@ -205,7 +209,8 @@ class _Dataset:
             if name not in numbers or numbers[name].shape != (1,):
                 msg = f"{INFO}: has no feature {name} of shape [1], which LeRobot requires"
                 raise FormatError(msg)
-            if name in _WHOLE and numbers[name].dtype.kind not in "iu":
+            kind = numbers[name].dtype.kind
+            if (name in _WHOLE and kind not in "iu") or (name == _FRAME and kind == "b"):
                 msg = f"{INFO}: {name} has the dtype {numbers[name].dtype}, not an integer one"
                 raise FormatError(msg)
         _ = dataset.rate  # raises without a valid one
@@ -247,8 +252,14 @@ class _Dataset:
         return float(rate)
 
     def opened(self, path: str) -> ParquetFile:
-        """Open a data file by its path in the dataset's folder."""
-        return ParquetFile(self.roots.file(self.folder + path))
+        """Open a data file by its path in the dataset's folder.
+
+        Raises:
+            StorageError: it has changed since the scan, or cannot be opened any more.
+        """
+        file = self.roots.file(self.folder + path)
+        _check_unchanged(self.roots, self.folder + path)
+        return ParquetFile(file)
 
 
 def _place(number: int) -> tuple[int, int]:
@@ -385,7 +396,7 @@ class _Export:
         self.rows = 0
         self.videos: dict[str, str] = {}
         self.notes: list[str] = []
-        self._numbers = {name: RunningStatistics(f.shape) for name, f in dataset.numbers.items()}
+        self._numbers: dict[str, RunningStatistics] = {}
         self._new = {number: place for place, number in enumerate(self.kept)}
 
     def write(self) -> None:
@@ -521,10 +532,12 @@ class _Export:
         counts = {_FRAME: max(lengths), ROW: sum(lengths), EPISODE: len(lengths)}
         for name, total in (counts | {TASK: len(self._texts)}).items():
             dtype = self._dataset.numbers[name].dtype
-            if dtype.kind in "iu" and total - 1 > np.iinfo(dtype).max:
+            is_float = dtype.kind == "f"
+            largest = 2 ** (np.finfo(dtype).nmant + 1) if is_float else np.iinfo(dtype).max
+            if total - 1 > largest:
                 msg = (
-                    f"{INFO}: {name} has the dtype {dtype}, whose largest number is "
-                    f"{np.iinfo(dtype).max:,}; the export counts to {total - 1:,}. LeRobot writes int64"
+                    f"{INFO}: {name} has the dtype {dtype}, whose largest exact number is "
+                    f"{largest:,}; the export counts to {total - 1:,}. LeRobot writes int64"
                 )
                 raise FormatError(msg)
 
@@ -612,10 +625,13 @@ class _Export:
         self.rows += count
 
     def _statistics_of(self, current: _Current) -> dict[str, Statistics]:
-        return {
-            name: self._numbers[name].add(np.concatenate(parts))
-            for name, parts in current.values.items()
-        }
+        stats = {}
+        for name, parts in current.values.items():
+            # Its shape is that of rows: one that the info only claims may not fit into memory.
+            if name not in self._numbers:
+                self._numbers[name] = RunningStatistics(self._dataset.numbers[name].shape)
+            stats[name] = self._numbers[name].add(np.concatenate(parts))
+        return stats
 
     # ------------------------------------------------------------------------------------- videos
 
@@ -692,7 +708,7 @@ class _Export:
         for name in self._dataset.features:
             if name in pictures:
                 found[name] = joined(pictures[name])
-            elif name in self._numbers:
+            elif name in self._dataset.numbers:
                 running, feature = self._numbers[name], self._dataset.numbers[name]
                 quantiles = exact_quantiles(
                     partial(self._column, name, feature),

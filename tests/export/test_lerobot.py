@@ -397,7 +397,9 @@ def test_a_target_that_exists_or_lies_in_the_data_is_refused(tmp_path):
 def test_data_without_a_valid_episode_or_without_one_dataset_are_refused(tmp_path):
     source = make.v3(tmp_path / "one/source")
     refused(source, tmp_path / "out", "none of the 5 episodes is valid", kept=[])
-    with pytest.raises(UsageError, match="has judged no episodes"):
+    with pytest.raises(
+        UsageError, match=r"could judge no episode: its schema .* or the files cannot be read"
+    ):
         export(ScannedSamples(list_files(source), {"a.npy": True}), tmp_path / "out")
     make.v3(tmp_path / "one/other")
     refused(tmp_path / "one", tmp_path / "out", "holds 2 LeRobot datasets")
@@ -419,7 +421,7 @@ def test_files_that_changed_since_the_scan_are_refused(tmp_path):
         given = verdict(source)
         data = (source / name).read_bytes()
         (source / name).write_bytes(data + data)
-        with pytest.raises((UsageError, StorageError), match="changed"):
+        with pytest.raises((UsageError, StorageError), match=f"{name}: .*changed"):
             export(given, tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
@@ -581,7 +583,10 @@ def test_large_numbers_of_tasks_take_no_memory(tmp_path, monkeypatch):
         ({"index": {"dtype": "float32"}}, "index has the dtype float32, not an integer one"),
         ({"episode_index": {"dtype": "bool"}}, "episode_index has the dtype bool"),
         ({"task_index": {"dtype": "float64"}}, "task_index has the dtype float64"),
+        ({"frame_index": {"dtype": "bool"}}, "frame_index has the dtype bool"),
         ({"lacking": {"dtype": "float32", "shape": [1]}}, "has no column lacking"),
+        ({"lacking": {"dtype": "float32", "shape": [10**11, 10**11]}}, "has no column lacking"),
+        ({"lacking": {"dtype": "float32", "shape": [1] * 100}}, "has no column lacking"),
     ],
 )
 def test_features_that_cannot_be_written_are_refused(tmp_path, monkeypatch, features, match):
@@ -597,6 +602,14 @@ def test_row_numbers_that_their_dtype_cannot_hold_are_refused(tmp_path, monkeypa
     source = make.v3(tmp_path / "source", videos=False)
     change_info(source, {"index": {"dtype": "int8"}})
     refused(source, tmp_path / "out", "index has the dtype int8, .* 127; the export counts to 128")
+
+
+def test_frame_numbers_that_float16_cannot_hold_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(lerobot, "ordered_map", inline)
+    monkeypatch.setattr(make, "LENGTHS", [2050, 3, 4, 3, 5])  # 2,049 lies between two float16
+    source = make.v3(tmp_path / "source", videos=False)
+    change_info(source, {"frame_index": {"dtype": "float16"}})
+    refused(source, tmp_path / "out", "frame_index has the dtype float16, .* 2,048; .* to 2,049")
 
 
 @pytest.mark.parametrize("name", ["action", "episode_index"])
