@@ -31,6 +31,7 @@ def seen(**changed):
         "box_diagonals": [],
         "mostly_rising": False,
         "falling_samples": 0,
+        "tied_samples": 0,
         "trailing_nonzero": [],
         "record_keys": [],
         "chat_samples": 0,
