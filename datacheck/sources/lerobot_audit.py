@@ -49,6 +49,7 @@ _FEATURES = 1_000  # of each kind that a policy may ask for
 _MOST = 20  # contradictions of a kind that are named one by one
 # Share of a square by which a variance is off that LeRobot computes in 32 bits: DC228 judges it.
 _LOST = 4096 * float(np.finfo(np.float32).eps)
+_OFF = 0.01  # of a colour
 _ROUNDING = 1e-3  # share of a range by which rounded statistics may leave it
 
 
@@ -296,6 +297,9 @@ def _features(info: Mapping[str, Any]) -> Iterator[Contradiction]:
     if videos and not isinstance(info.get("video_path"), str) and not has_default:
         words = f"declares {_listed('the video', videos)}, and video_path is no template"
         yield Contradiction("videos", INFO, words)
+    if slashed := [name for name in features if "/" in name]:
+        words = f"LeRobot creates and merges no dataset with {_listed('feature', slashed)}: its names have no '/'"
+        yield Contradiction("names", INFO, words)
     for name, feature in features.items():
         if isinstance(feature, Mapping):
             yield from _feature(shortened(name, 60), feature)
@@ -389,7 +393,12 @@ def _of_feature(
         return
     if lacking := [key for key in _STATISTICS if key not in vectors]:
         yield Contradiction("statistics", STATS, f"{name!r} has no {', '.join(lacking)}")
-    words = _wrong_width(feature, vectors) or _not_finite(vectors) or _impossible(vectors)
+    words = (
+        _wrong_width(feature, vectors)
+        or _not_finite(vectors)
+        or _impossible(vectors)
+        or _no_colours(feature, vectors)
+    )
     if words:
         yield Contradiction("statistics", STATS, f"{name!r}: {words}")
     # Pictures are counted by another measure: LeRobot samples them.
@@ -434,6 +443,19 @@ def _impossible(vectors: Vectors) -> str:
         or _too_wide(std, low, high, room)
         or _falling(vectors, room)
     )
+
+
+def _no_colours(feature: Mapping[str, Any], vectors: Vectors) -> str:
+    """Return which statistics of a colour picture lie outside of 0 to 1, as LeRobot scales it."""
+    stated = feature.get("info") or feature.get("video_info")
+    is_depth = isinstance(stated, Mapping) and bool(stated.get("video.is_depth_map"))
+    if feature.get("dtype") not in _PICTURES or is_depth:
+        return ""
+    for key in ("min", "max", "mean"):
+        vector = vectors.get(key, np.zeros(0))
+        if len(vector) == 3 and ((vector < -_OFF) | (vector > 1 + _OFF)).any():
+            return f"the {key} is {float(vector[np.argmax(np.abs(vector))]):g}; LeRobot scales colours to 0 to 1"
+    return ""
 
 
 def _above(name: str, smaller: Array, other: str, larger: Array) -> str:

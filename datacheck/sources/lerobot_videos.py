@@ -45,7 +45,7 @@ class VideoFault(NamedTuple):
     """A fault of the video of one episode and camera.
 
     Args:
-        kind: unreadable, frames, span, gap, end, time, surplus, size or info.
+        kind: unreadable, frames, span, gap, end, time, rounding, surplus, size or info.
         episode: its number.
         camera: name of the feature.
         words: what was found, and what is expected: a phrase without a full stop.
@@ -206,13 +206,33 @@ def _unmatched(times: Array, start: float, length: int, rate: float) -> tuple[st
         return "frames", f"{len(times):,} frames for {length:,} rows"
     wanted = start + np.arange(length) / rate
     distance = float(_nearest(times, wanted).max())
-    if distance <= TOLERANCE:
+    if distance > TOLERANCE:
+        words = (
+            f"the nearest frame lies up to {distance:.3g} s from its row: LeRobot needs a tolerance_s "
+            f"of {_rounded_up(distance):g} or more"
+        )
+        return "time", words
+    return _rounded_apart(times, start, length, rate)
+
+
+def _rounded_apart(times: Array, start: float, length: int, rate: float) -> tuple[str, str] | None:
+    """Return the fault of rows that the rounding of LeRobot takes away from their frames.
+
+    LeRobot adds the start to the row's float32 time stamp, and compares the sum with the time of the
+    frame in float32, whose numbers are 0.00012 s apart from 1,024 s on.
+    """
+    stamps = (np.arange(length) / rate).astype(np.float32)
+    wanted = (start + stamps.astype(np.float64)).astype(np.float32)
+    distance = _nearest(times.astype(np.float32), wanted)
+    far = distance >= TOLERANCE
+    if not far.any():
         return None
     words = (
-        f"the nearest frame lies up to {distance:.3g} s from its row: LeRobot needs a tolerance_s "
-        f"of {_rounded_up(distance):g} or more"
+        f"{int(far.sum()):,} of {length:,} rows lie {float(wanted[far][0]):,.1f} s or more behind the "
+        f"start of the video, where the 32-bit times of LeRobot are up to {float(distance.max()):.2g} "
+        f"s off: it needs a tolerance_s of {_rounded_up(float(distance.max())):g} or more"
     )
-    return "time", words
+    return "rounding", words
 
 
 def _rounded_up(value: float) -> float:

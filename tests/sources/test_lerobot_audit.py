@@ -144,6 +144,23 @@ def test_a_single_number_describes_a_grey_picture(tmp_path):
     assert found(folder) == []
 
 
+@pytest.mark.parametrize(
+    ("stated", "high", "wanted"),
+    [
+        ({}, 1.0, []),
+        ({}, 255.0, ["'top': the max is 255; LeRobot scales colours to 0 to 1"]),
+        ({"video.is_depth_map": True}, 255.0, []),
+    ],
+)
+def test_statistics_of_colours_lie_within_0_and_1(tmp_path, stated, high, wanted):
+    folder = v3(tmp_path / "data")
+    feature = {"dtype": "video", "shape": [4, 4, 3], "info": stated}
+    info_of(folder, features=FEATURES | {"top": feature})
+    numbers = {"min": 0.0, "max": high, "mean": 0.4, "std": 0.2}
+    statistics(folder, top={name: [[[value]]] * 3 for name, value in numbers.items()})
+    assert [words for _, _, words in found(folder)] == wanted
+
+
 def test_a_gap_in_the_numbers_of_episodes_is_an_error(tmp_path):
     folder = v3(tmp_path / "data", numbers=(0, 1, 3, 4))
     ((kind, document, words),) = found(folder)
@@ -185,6 +202,11 @@ def test_a_missing_table_of_tasks_is_named(tmp_path):
             {"action": {"dtype": "float32", "shape": [2], "names": {"motors": ["x", "x"]}}},
             "names",
             "has the name x more than once",
+        ),
+        (
+            {"arm/left": {"dtype": "float32", "shape": [1], "names": None}},
+            "names",
+            "no dataset with feature arm/left: its names have no '/'",
         ),
         ({"top": {"dtype": "image", "shape": [4]}}, "features", "has the shape [4]"),
         ({"top": {"dtype": "video", "shape": [4, 4, 3]}}, "videos", "video_path is no template"),

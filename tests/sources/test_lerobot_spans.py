@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from datacheck.errors import FormatError
 from datacheck.sources import lerobot_videos
@@ -95,3 +96,26 @@ def test_more_than_1000_videos_are_refused_with_their_number(tmp_path):
     (folder / "meta/info.json").write_text(json.dumps(info))
     with pytest.raises(FormatError, match="declares 1,001 videos; at most 1,000 are read"):
         read_meta(base)
+
+
+@pytest.mark.parametrize(
+    ("rate", "first", "has_far"),
+    [(15, 27_523, True), (25, 38_242, True), (30, 60_000, False), (15, 300, False)],
+)
+def test_rows_that_lerobot_misses_by_rounding_are_counted(rate, first, has_far):
+    """The comparison is that of `decode_video_frames` in LeRobot 0.4.4, which raises where it fails."""
+    start, length = first / rate, 3_000
+    times = (first + np.arange(-5, length + 5)) / rate
+    stamps = torch.arange(length, dtype=torch.float64).div(rate).float().tolist()
+    queries = torch.tensor([start + stamp for stamp in stamps])
+    frames = torch.tensor(times[5:-5].tolist())  # the nearest frame of each row
+    far = int((queries - frames).abs().ge(lerobot_videos.TOLERANCE).sum())
+    assert (far > 0) == has_far
+    fault = lerobot_videos._unmatched(times, start, length, float(rate))
+    if not far:
+        assert fault is None
+        return
+    kind, words = fault
+    assert kind == "rounding"
+    assert words.startswith(f"{far:,} of {length:,} rows lie ")
+    assert words.endswith("up to 0.00012 s off: it needs a tolerance_s of 0.00013 or more")

@@ -58,10 +58,11 @@ def metadata_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         the table. The columns that LeRobot needs are features; a picture has three sizes; with
         videos, ``video_path`` is a template. Statistics in ``meta/stats.json`` are possible: finite,
         as many as the feature has numbers, the standard deviation not below 0 and at most half of
-        the range, mean and quantiles between smallest and largest value, quantiles in order. What
+        the range, mean and quantiles between smallest and largest value, quantiles in order, those
+        of colours within 0 and 1. What
         ``meta/modality.json`` of GR00T takes lies within the features (errors). Warnings:
         other totals; splits that leave the episodes or share some; tasks without text, with a
-        placeholder or with the text of another one; names of another number, or twice; features
+        placeholder or with the text of another one; names of another number, twice, or with ``/``; features
         without statistics and statistics without a feature; statistics of another number of rows;
         an unknown ``codebase_version``.
     Why it matters:
@@ -318,6 +319,12 @@ _VIDEO_FAULTS = {
         "frames too far from the times of their rows",
         "Encode the video again at the dataset's fps, or raise tolerance_s after looking at it.",
     ),
+    "rounding": (
+        Severity.ERROR,
+        "rows whose frames LeRobot misses by rounding",
+        "Set tolerance_s of LeRobotDataset to the value above, or write shorter video files "
+        "(video_files_size_in_mb).",
+    ),
     "surplus": (
         Severity.INFO,
         "unused frames in the video",
@@ -351,7 +358,9 @@ def episode_video(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         A video of one episode has as many frames as the episode has rows. In a video of several
         episodes, each span (``from_timestamp`` to ``to_timestamp``) is as long as its rows and
-        does not reach into another one. Each row has a frame within 0.0001 s, as LeRobot demands.
+        does not reach into another one. Each row has a frame within 0.0001 s, as LeRobot demands:
+        also in float32, with which LeRobot compares times, and whose numbers are 0.00012 s apart
+        from 1,024 s of a video on.
         The pictures have the size that the feature declares, and the file can be read (errors).
         Another codec or rate than the feature states is a warning; frames that belong to no episode,
         such as those of episodes that were left out, are for information.
@@ -384,7 +393,7 @@ def episode_video(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Convert the episodes again from the raw recording, or leave them out.
     Reference:
         lerobot issue 3177: from_timestamp drifts over joined videos; issue 4109: frames and rows
-        differ. AgiBot-World issue 149.
+        differ. AgiBot-World issue 149. ``decode_video_frames`` of LeRobot compares in float32.
     """
     keys = {key: row for row, key in enumerate(rows.keys)}
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
