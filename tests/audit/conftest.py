@@ -5,6 +5,7 @@ import pytest
 from datacheck.scan import scan_loader
 from datacheck.schema.model import Schema
 from datacheck.testing.synth import write
+from tests.audit.forks import forked_loaders
 
 
 @pytest.fixture
@@ -24,8 +25,15 @@ def data(place):
 
 
 @pytest.fixture
-def audit(place):
+def audit(audit_anew):
     """Scan what a loader of this folder returns; its fields are given as a schema writes them."""
+    with forked_loaders():
+        yield audit_anew
+
+
+@pytest.fixture
+def audit_anew(place):
+    """Scan as `audit` does, with a new interpreter for each process of the loader."""
 
     def run(factory, fields=None, data=None, **options):
         keys = {key: options.pop(key) for key in ("rules", "loader", "windows") if key in options}

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,11 @@ from datacheck.scan.loader_audit.file_comparison import _clearly_larger
 from datacheck.scan.loader_audit.first_pass import spread
 from datacheck.scan.loader_audit.loader_process import Loader, read_all
 from datacheck.scan.rescore import Rescore, rescore
-from datacheck.workers import fork_server
+from datacheck.workers import child
 from datacheck.workers.child import Limits
 from tests.audit.conftest import finding, told
 
+LIMITS = Limits(item_s=2.0, memory_b=4 << 30)
 X = {"x": {"role": "value", "shape": [6, 3]}, "number": {}}
 
 
@@ -35,19 +35,31 @@ def reasons(run):
     ("factory", "said"),
     [
         ("raising", "DC101 ValueError: no such frame (odd.py:48 in _raise)"),
-        ("leaving", "the loader ended with status 9"),
         ("exiting", "SystemExit: bye"),
         ("interrupted", "KeyboardInterrupt (odd.py"),
-        ("killed", "the loader was killed by SIGSEGV"),
-        ("hanging", "still busy after 2 s"),
-        ("greedy", "needs more memory than a sample may take"),
         ("recursing", "RecursionError: maximum recursion depth exceeded"),
         ("wordless", "_SilentError (odd.py:"),
         ("surrogates", "ValueError: \\udc80 (odd.py:"),
     ],
 )
-def test_an_index_that_raises_hangs_or_kills_is_named_and_the_others_are_done(audit, factory, said):
-    run = audit(f"odd:{factory}", X, limits=Limits(item_s=2.0, memory_b=4 << 30))
+def test_an_index_that_raises_is_named_and_the_others_are_done(audit, factory, said):
+    check_that_one_is_named(audit(f"odd:{factory}", X, limits=LIMITS), said)
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("leaving", "the loader ended with status 9"),
+        ("killed", "the loader was killed by SIGSEGV"),
+        ("hanging", "still busy after 2 s"),
+        ("greedy", "needs more memory than a sample may take"),
+    ],
+)
+def test_an_index_that_hangs_or_kills_is_named_and_the_others_are_done(audit_anew, factory, said):
+    check_that_one_is_named(audit_anew(f"odd:{factory}", X, limits=LIMITS), said)
+
+
+def check_that_one_is_named(run, said):
     assert told(run) == [("DC101", "")]
     assert list(reasons(run)) == ["000000000003"]
     assert said in reasons(run)["000000000003"]
@@ -65,13 +77,13 @@ def finding_of(run, code):
     return next(f for f in run.report.findings if f.code == code)
 
 
-def test_what_a_loader_prints_or_reads_disturbs_nothing(audit):
-    run = audit("odd:Noisy", X)
+def test_what_a_loader_prints_or_reads_disturbs_nothing(audit_anew):
+    run = audit_anew("odd:Noisy", X)
     assert (told(run), len(run.table)) == ([], 10)
 
 
-def test_what_a_loader_starts_ends_with_the_scan(audit):
-    run = audit("odd:Forking", X)
+def test_what_a_loader_starts_ends_with_the_scan(audit_anew):
+    run = audit_anew("odd:Forking", X)
     assert (told(run), len(run.table)) == ([], 10)
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if _is_audit(path)]
 
@@ -150,6 +162,21 @@ def test_a_module_that_cannot_be_imported_is_said_with_its_line(place, text, sai
 # ------------------------------------------------------------------------------------------ values
 
 
+@pytest.fixture
+def torch_imported(forked_python, monkeypatch):
+    """Fork loaders and their workers from a Python that has imported PyTorch, which takes 3 s."""
+
+    def start(words, *, env, **options):
+        shared, memory, _, *rest = words[4:]  # of the pid, the parent of a fork has another one
+        boot = f"import multiprocessing as m; m.set_executable({forked_python!r}); {words[3]}"
+        # A hash seed would take a new interpreter
+        env = {name: value for name, value in env.items() if name != "PYTHONHASHSEED"}
+        return started([forked_python, "-c", boot, shared, memory, "0", *rest], env=env, **options)
+
+    started = child._Started
+    monkeypatch.setattr(child, "_Started", start)
+
+
 def answers(place, factory, whole=()):
     loader = Loader(f"tests.audit.loaders.{factory}", whole, Limits())
     try:
@@ -159,7 +186,7 @@ def answers(place, factory, whole=()):
         loader.close()
 
 
-def test_values_come_back_as_arrays_text_and_json(place):
+def test_values_come_back_as_arrays_text_and_json(place, torch_imported):
     first, second = answers(place, "odd:Values", ["chat"])
     values = first["values"]
     assert set(values) == {
@@ -195,7 +222,7 @@ def test_values_come_back_as_arrays_text_and_json(place):
     assert first["digests"] == second["digests"]
 
 
-def test_other_values_are_refused_by_the_name_of_their_type(place):
+def test_other_values_are_refused_by_the_name_of_their_type(place, torch_imported):
     said = [answer["error"] for answer in answers(place, "odd:Refused")]
     wanted = [
         "a: object;",
@@ -271,28 +298,10 @@ def test_a_second_pass_that_dies_is_said(audit):
     assert "a worker process ended at index 4" in finding(run, "DC904").cause.text
 
 
-@pytest.fixture
-def torch_imported(monkeypatch):
-    """Fork loaders from a server that has imported torch: each new process would take four seconds for it."""
-    spawn = Loader._spawn
-
-    def fork(loader, *given):
-        program = loader._program
-        loader._program = replace(program, doubted=True)
-        try:
-            return spawn(loader, *given)
-        finally:
-            loader._program = program
-
-    monkeypatch.setattr(Loader, "_spawn", fork)
-    boot = fork_server._BOOT.replace("serve(", "import torch; serve(")
-    monkeypatch.setattr(fork_server, "_BOOT", boot)
-
-
 @pytest.mark.slow
-def test_datasets_of_torch_are_asked_by_a_data_loader(audit, torch_imported):
-    assert told(audit("odd:torch_dataset")) == []
-    run = audit("odd:torch_random")
+def test_datasets_of_torch_are_asked_by_a_data_loader(audit_anew, torch_imported):
+    assert told(audit_anew("odd:torch_dataset")) == []
+    run = audit_anew("odd:torch_random")
     assert told(run) == [("DC904", "seed")]
     assert finding(run, "DC904").measured["drew"] == ["torch"]
     assert finding(run, "DC904").fields == ("0",)
