@@ -61,6 +61,12 @@ def plain(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def plain_place(plain, server):
+    """A committed cache that no test changes, in the folders of its pipeline."""
+    return committed(plain, f"{fresh()}/tiny/all/{KEY}")
+
+
+@pytest.fixture(scope="module")
 def place(folder, server):
     """A committed cache that no test changes."""
     return committed(folder, fresh())
@@ -105,21 +111,21 @@ def test_a_folder_that_was_copied_is_read_too(plain, url):
     assert verify(url, "values") == []
 
 
-def test_one_sample_costs_one_request_of_its_own_size(plain, url, proxy):
-    cache = open_cache(committed(plain, url))
+def test_one_sample_costs_one_request_of_its_own_size(plain_place, proxy):
+    cache = open_cache(plain_place)
     cache.gather("image", [0])  # the digests of the field
     before = len(proxy.seen)
     np.testing.assert_array_equal(cache.gather("image", [9]), [WRITTEN[9]["image"]])
     assert [line.split("?")[0] for line in proxy.seen[before:]] == [
-        f"GET /{files_of(url).removeprefix('s3://')}/fields/image/c.2.0.0 HTTP/1.1"
+        f"GET /{files_of(plain_place).removeprefix('s3://')}/fields/image/c.2.0.0 HTTP/1.1"
     ]
     before = len(proxy.seen)
     cache.gather("image", [4, 5, 6, 7])  # neighbours
     assert len(proxy.seen) == before + 1
 
 
-def test_what_is_asked_for_together_is_bounded(plain, url, monkeypatch):
-    cache = open_cache(committed(plain, url))
+def test_what_is_asked_for_together_is_bounded(plain_place, monkeypatch):
+    cache = open_cache(plain_place)
     monkeypatch.setattr(row_readers, "_REQUEST_BYTES", 100_000)
     np.testing.assert_array_equal(cache.gather("image", range(13)), [s["image"] for s in WRITTEN])
     values, _ = cache.gather_ragged("points", range(13))
@@ -136,9 +142,8 @@ def test_zarr_reads_the_same_through_obstore(place):
     )
 
 
-def test_an_attempt_copied_to_a_disk_is_a_cache(plain, url, tmp_path):
-    committed(plain, url)
-    for path, raw in everything(files_of(url)).items():
+def test_an_attempt_copied_to_a_disk_is_a_cache(plain_place, tmp_path):
+    for path, raw in everything(files_of(plain_place)).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(raw)
     assert verify(tmp_path, "values") == []
@@ -156,8 +161,8 @@ def test_two_caches_are_compared_wherever_they_are(plain, url, tmp_path):
 
 
 @pytest.mark.parametrize(("workers", "how"), [(0, None), (2, "fork"), (1, "spawn")])
-def test_loaders_serve_what_was_written(plain, url, workers, how):
-    dataset = CachedDataset(committed(plain, f"{url}/tiny/all/{KEY}"), fields=["image", "points"])
+def test_loaders_serve_what_was_written(plain_place, workers, how):
+    dataset = CachedDataset(plain_place, fields=["image", "points"])
     dataset[0]  # obstore's threads run in this process: a forked child cannot use them
     options = {"multiprocessing_context": how, "persistent_workers": True} if workers else {}
     from datacheck.torch import collate_ragged
@@ -180,12 +185,10 @@ def asked_in_a_fork(cache, answers):
         open_cache("s3://not-there/x")
 
 
-def test_a_forked_process_asks_through_a_program_of_its_own(plain, url):
+def test_a_forked_process_asks_through_a_program_of_its_own(plain_place):
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
-    child = context.Process(
-        target=asked_in_a_fork, args=(open_cache(committed(plain, url)), answers)
-    )
+    child = context.Process(target=asked_in_a_fork, args=(open_cache(plain_place), answers))
     child.start()
     for _ in range(2):
         np.testing.assert_array_equal(answers.get(timeout=800), [WRITTEN[2]["pose"]])
@@ -193,8 +196,8 @@ def test_a_forked_process_asks_through_a_program_of_its_own(plain, url):
     assert child.exitcode == 0
 
 
-def test_a_pickled_cache_is_opened_where_it_arrives(plain, url):
-    cache = pickle.loads(pickle.dumps(open_cache(committed(plain, url))))  # noqa: S301
+def test_a_pickled_cache_is_opened_where_it_arrives(plain_place):
+    cache = pickle.loads(pickle.dumps(open_cache(plain_place)))  # noqa: S301
     np.testing.assert_array_equal(cache.gather("pose", [2]), [WRITTEN[2]["pose"]])
 
 
@@ -222,8 +225,8 @@ def test_caches_are_found_by_listing(plain, url, tmp_path):
 def test_more_objects_than_one_page_of_a_listing(tmp_path, url):
     from datacheck.model.sample import ArraySpec
 
-    specs = {f"f{i:03d}": ArraySpec("float32", ()) for i in range(260)}
-    folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, np.float32(1))], k=1)
+    specs = {f"f{i}": ArraySpec("float32", ()) for i in range(4)}
+    folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, np.float32(1))] * 250, k=1)
     assert len(open_cache(committed(folder, url)).manifest.files) > 1000
     assert verify(url, "quick") == []
     delete(f"{files_of(url)}/samples/valid/c.0")  # on the second page
@@ -240,29 +243,33 @@ def test_verify_says_nothing_of_a_whole_cache(place):
     assert verify(url, subset=(1, 2)) + verify(url, subset=(2, 2)) == []
 
 
-@pytest.mark.parametrize(
-    "place", ["fields/image/c.1.0.0", "rows/P/start/c.0", "samples/valid/c.0", "zarr.json"]
-)
-def test_a_flipped_bit_is_told_as_in_a_folder(folder, url, tmp_path, place):
+def test_a_flipped_bit_is_told_as_in_a_folder(folder, url, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
-    raw = bytearray((copy / place).read_bytes())
-    raw[11] ^= 4
-    (copy / place).chmod(0o644)
-    (copy / place).write_bytes(bytes(raw))
-    committed(copy, url)
-    assert verify(url) == verify(copy) != []
+    files = files_of(committed(copy, url))
+    for name in ("fields/image/c.1.0.0", "rows/P/start/c.0", "samples/valid/c.0", "zarr.json"):
+        path = copy / name
+        whole = path.read_bytes()
+        raw = bytearray(whole)
+        raw[11] ^= 4
+        path.chmod(0o644)
+        path.write_bytes(bytes(raw))
+        put(f"{files}/{name}", bytes(raw))
+        assert verify(url) == verify(copy) != [], name
+        path.write_bytes(whole)
+        put(f"{files}/{name}", whole)
 
 
-@pytest.mark.parametrize("field", ["image", "pose", "points", "say"])
-def test_no_damaged_chunk_is_served(folder, url, field):
+def test_no_damaged_chunk_is_served(folder, url):
     committed(folder, url)
-    shard = next(p for p in listed(files_of(url)) if p.startswith(f"fields/{field}/c.1"))
-    cache = open_cache(url)
-    flip(f"{files_of(url)}/{shard}", 12)
-    gather = cache.gather if SPECS[field].dim is None else cache.gather_ragged
-    gather(field, [0, 1])
-    with pytest.raises(CorruptionError, match=f"{shard}.*shard 1.*samples? 4"):
-        gather(field, [0, 4])
+    shards = listed(files_of(url))
+    for field in ("image", "pose", "points", "say"):
+        shard = next(path for path in shards if path.startswith(f"fields/{field}/c.1"))
+        cache = open_cache(url)
+        flip(f"{files_of(url)}/{shard}", 12)
+        gather = cache.gather if SPECS[field].dim is None else cache.gather_ragged
+        gather(field, [0, 1])
+        with pytest.raises(CorruptionError, match=f"{shard}.*shard 1.*samples? 4"):
+            gather(field, [0, 4])
 
 
 def test_objects_that_are_short_or_gone_are_told(plain, url):
@@ -319,12 +326,11 @@ def quiet(error: pytest.ExceptionInfo) -> bool:
     )
 
 
-def test_wrong_credentials(plain, url, monkeypatch):
-    committed(plain, url)
+def test_wrong_credentials(plain_place, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"{SECRET}x")
     for call in (open_cache, verify, CachedDataset, lambda place: list(find_caches(place))):
         with pytest.raises(StorageError, match=r"s3://caches.*refuses.*AWS_ACCESS_KEY_ID") as error:
-            call(url)
+            call(plain_place)
         assert quiet(error)
 
 
@@ -358,8 +364,7 @@ def test_a_busy_server(url, hasty, proxy):
         open_cache(url)
 
 
-def test_a_connection_that_breaks_is_made_again(plain, url, proxy):
-    committed(plain, url)
+def test_a_connection_that_breaks_is_made_again(plain_place, proxy):
     lost = []
 
     def lose(data):
@@ -369,7 +374,8 @@ def test_a_connection_that_breaks_is_made_again(plain, url, proxy):
         return ""
 
     proxy.lose = lose
-    np.testing.assert_array_equal(open_cache(url).gather("image", [9]), [WRITTEN[9]["image"]])
+    cache = open_cache(plain_place)
+    np.testing.assert_array_equal(cache.gather("image", [9]), [WRITTEN[9]["image"]])
     assert len(lost) == 2
 
 
