@@ -242,7 +242,7 @@ def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple
         return
     unread = pixels(schema) if level != "deep" and rule.needed != "structure" else frozenset()
     for name, spec in sorted(schema.fields.items()):
-        part = schema.part_of(name)
+        part = schema.part_of(name) if unread else None
         if (name if part is None else part[0]) in unread:
             continue
         if name != ANY and not spec.absent and rule.applies(spec):
