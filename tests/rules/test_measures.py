@@ -85,13 +85,17 @@ def same(one, other):
     assert set(one.columns) == set(other.columns)
     for name, column in one.columns.items():
         twin = other.columns[name]
-        np.testing.assert_array_equal(column.present, twin.present, err_msg=name)
-        np.testing.assert_array_equal(
-            column.values[column.present], twin.values[twin.present], err_msg=name
-        )
+        equal(column.present, twin.present, name)
+        equal(column.values[column.present], twin.values[twin.present], name)
 
 
-@settings(max_examples=40)
+def equal(one, other, name):
+    """Fail unless two arrays are equal; NumPy's comparison takes a third of a millisecond, and is needed rarely."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape) or one.tobytes() != other.tobytes():
+        np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+@settings(max_examples=25)
 @given(samples, st.randoms(use_true_random=False))
 def test_a_block_measures_as_its_samples_do_alone_in_any_order(drawn, random):
     schema = schema_of(SCHEMA)
