@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import shutil
+from functools import lru_cache
 from pathlib import Path
 
 import h5py
@@ -27,10 +28,10 @@ LISTS = {
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clean")
-    for system in sorted({fault.system for fault in faults.FAULTS}):
-        synth.write(system, folder / system)
+def clean(clean_data):
+    """A folder with the clean dataset of each system."""
+    systems = sorted({fault.system for fault in faults.FAULTS})
+    (folder,) = {clean_data(system, 0).parent for system in systems}
     return folder
 
 
@@ -42,6 +43,9 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
+tree_of_clean = lru_cache(1)(tree)  # tests of one system follow each other
+
+
 def pick_of(system, name, clean, tmp_path, seed=0):
     folder = tmp_path / system
     shutil.copytree(clean / system, folder)
@@ -51,7 +55,7 @@ def pick_of(system, name, clean, tmp_path, seed=0):
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda f: f"{f.system}-{f.name}")
 def test_a_fault_changes_what_it_names_and_nothing_else(fault, clean, tmp_path):
     folder, planted = pick_of(fault.system, fault.name, clean, tmp_path)
-    before, after = tree(clean / fault.system), tree(folder)
+    before, after = tree_of_clean(clean / fault.system), tree(folder)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed
     assert re.fullmatch(r"DC\d{3}", fault.code)

@@ -144,9 +144,8 @@ def test_the_motion_of_an_episode_does_not_depend_on_how_many_others_there_are(t
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("system", ["lerobot", "lerobot_v21"])
-def test_a_clean_dataset_raises_no_error_and_no_warning(system, seed, tmp_path):
-    synth.write(system, tmp_path / "data", seed=seed)
-    run = scan(tmp_path / "data", output=tmp_path / "scan")
+def test_a_clean_dataset_raises_no_error_and_no_warning(system, seed, clean_data, tmp_path):
+    run = scan(clean_data(system, seed), output=tmp_path / "scan")
     assert run.report.schema["name"] == "lerobot"
     assert [f.message for f in run.report.findings if f.severity != "info"] == []
     assert run.report.valid == len(run.table) == 24
@@ -166,8 +165,10 @@ FOLLOWS = {
 
 
 @pytest.mark.parametrize(("system", "batch"), BATCHES)
-def test_each_fault_is_named_by_its_code_and_kind_and_nothing_else_is_said(system, batch, tmp_path):
-    synth.write(system, tmp_path / "data", seed=4)
+def test_each_fault_is_named_by_its_code_and_kind_and_nothing_else_is_said(
+    system, batch, clean_data, tmp_path
+):
+    shutil.copytree(clean_data(system, 4), tmp_path / "data")
     chosen = [fault.name for fault in faults.faults_of(system, batch=batch)]
     planted = faults.plant(system, tmp_path / "data", chosen, seed=4)
     assert len(planted) == len(chosen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from datacheck.scan import scan
@@ -18,9 +20,8 @@ def runs_of(system, data, folder):
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("system", [*synth.SYSTEMS, "scannet", "scannet_raw", "robomimic", "aloha"])
-def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path):
-    synth.write(system, tmp_path / "data", seed=seed)
-    for run in runs_of(system, tmp_path / "data", tmp_path / "scan"):
+def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, clean_data, tmp_path):
+    for run in runs_of(system, clean_data(system, seed), tmp_path / "scan"):
         assert run.report.schema["name"].startswith(system)
         # An info asks for nothing
         alarms = [f for f in run.report.findings if f.severity != "info"]
@@ -32,9 +33,9 @@ def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path)
 @pytest.mark.parametrize("seed", [0, 2])
 @pytest.mark.parametrize("system", [*synth.SYSTEMS, "scannet", "scannet_raw"])
 def test_every_planted_fault_is_named_with_its_code_and_nothing_else_is_an_error(
-    system, seed, tmp_path
+    system, seed, clean_data, tmp_path
 ):
-    synth.write(system, tmp_path / "data", seed=seed)
+    shutil.copytree(clean_data(system, seed), tmp_path / "data")
     planted = faults.plant(system, tmp_path / "data", seed=seed)
     named: dict[str, set[str]] = {}
     errors: dict[str, set[str]] = {}
