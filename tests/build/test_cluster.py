@@ -413,7 +413,7 @@ def most_in_flight(mapped, count):
 @pytest.mark.slow
 def test_work_in_flight_is_bounded(tmp_path, monkeypatch, repository):
     monkeypatch.syspath_prepend(str(repository))
-    work = "tests.trunk.test_parallel:work"
+    work = "tests.trunk.tasks:work"
     assert most_in_flight(lambda tasks: ordered_map(work, tasks), 50) == 1
     assert most_in_flight(lambda tasks: ordered_map(work, tasks, workers=2), 50) == 4
     with cluster(tmp_path) as dask:

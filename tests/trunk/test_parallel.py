@@ -25,70 +25,10 @@ from datacheck.workers import parallel
 from datacheck.workers.budget import WHOLE
 from datacheck.workers.child import PARSER, _answer_limits, file_bytes
 from datacheck.workers.parallel import Child, Limits, _result, ordered_map, run_task
-from datacheck.workers.wire import answers, decode, encode, int64, text
+from datacheck.workers.wire import decode, encode
+from tests.trunk.tasks import answered
 
-
-@answers({"done": list, "pid": int}, raises=(FormatError,), of_items=True)
-def work(task, beat):
-    """What a child is asked to do in these tests; an item says how it misbehaves."""
-    done = []
-    for place, item in enumerate(task["items"]):
-        beat(place)
-        _misbehave(item)
-        _killed(item)
-        if item == "slow":
-            time.sleep(0.05)
-        if item == "long":
-            for _ in range(8):
-                time.sleep(0.2)
-                beat(place)
-        done.append(item)
-    return {"done": done, "pid": os.getpid()}
-
-
-@answers({"done": list, "pid": int}, raises=(UsageError,), of_items=True)
-def refusing(task, beat):
-    """Do a task that does not say that it is none."""
-    if "function" in task:
-        msg = "not this one"
-        raise UsageError(msg)
-    return work(task, beat)
-
-
-def _misbehave(item):
-    if item == "segfault":
-        os.kill(os.getpid(), signal.SIGSEGV)
-    if item == "hang":
-        time.sleep(3600)
-    if item == "memory":
-        bytearray(16 << 30)
-    if item == "noise":
-        os.write(1, b"a library prints here")
-    if item in {"exit", "no sandbox"}:
-        os._exit(3 if item == "exit" else 78)
-    if item == "bug":
-        raise RuntimeError(item)
-    if item == "refuse":
-        raise FormatError("no such thing")
-
-
-def _killed(item):
-    """Send this process what others would."""
-    if item == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    name, _, times = item.partition(":")
-    if name == "kill" and killed_before(times) < int(times):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def killed_before(item):
-    """Count in a file, which outlives the process."""
-    with open(os.environ["KILLED"] + item, "ab+") as file:
-        file.write(b"x")
-        return file.tell() - 1
-
-
-WORK = "tests.trunk.test_parallel:work"
+WORK = "tests.trunk.tasks:work"
 
 
 @pytest.fixture(autouse=True)
@@ -200,12 +140,7 @@ def answer(head, body=b""):
 def at(place, beats=5, nbytes=-1):
     struct.pack_into("<qqq", mmap.mmap(int(sys.argv[1]), 24), 0, place, beats, nbytes)
 """
-ANSWERED = "tests.trunk.test_parallel:answered"
-
-
-@answers({"items": [int64], "name": text})
-def answered(task, beat):
-    """What a child would be asked that has been taken over: the stub answers in its place."""
+ANSWERED = "tests.trunk.tasks:answered"
 
 
 def boot(monkeypatch, code):
@@ -518,20 +453,13 @@ def test_what_a_task_prints_is_not_kept_for_the_next():
     child.close()
 
 
-def multiply(task, beat):
-    """Let BLAS multiply what is worth a second thread; return how many threads there are then."""
-    beat(0)
-    np.ones((700, 700)) @ np.ones((700, 700))
-    return len(os.listdir("/proc/self/task"))
-
-
 @pytest.mark.parametrize(("said", "threads"), [({}, {1}), ({"OPENBLAS_NUM_THREADS": "2"}, {2, 3})])
 def test_a_child_has_one_thread_for_blas(monkeypatch, said, threads):
     # What the user has set for training is not for children
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     child = Child(Limits(), replace(PARSER, environment=said))
-    payload, death = child.run("tests.trunk.test_parallel:multiply", {"items": [0]})
+    payload, death = child.run("tests.trunk.tasks:multiply", {"items": [0]})
     child.close()
     assert death is None
     assert payload in threads
@@ -713,9 +641,7 @@ def test_outcomes_of_a_series_come_before_its_last_task_ends():
 
 def test_an_error_in_a_series_ends_the_map():
     series = [{"items": ["a"]}, {"items": ["b"]} | {"function": 1}]
-    outcomes = ordered_map(
-        "tests.trunk.test_parallel:refusing", [series, {"items": ["c"]}], workers=2
-    )
+    outcomes = ordered_map("tests.trunk.tasks:refusing", [series, {"items": ["c"]}], workers=2)
     assert done(next(outcomes)) == ["a"]
     with pytest.raises(UsageError, match="not this one"):
         list(outcomes)
@@ -808,20 +734,10 @@ def test_an_error_of_a_declared_kind_ends_the_command_where_one_item_is_enough(m
         taken_over(monkeypatch, RAISED % ("UsageError", "no tokenizer"))
 
 
-@answers({}, raises=(UsageError, MissingDependencyError))
-def asked(task, beat):
-    """Refuse a task, or fall to its item and raise what that says."""
-    if task["refuse"]:
-        raise UsageError("of the task")
-    for item in task["items"]:
-        raise {"usage": UsageError, "library": MissingDependencyError}[item["kind"]](item["text"])
-    return {}
-
-
 def raised(refuse, kind="usage", text="of the item"):
     with contextlib.closing(Child(Limits())) as child:
         items = [{"kind": kind, "text": text}]
-        return child.run("tests.trunk.test_parallel:asked", {"refuse": refuse, "items": items})
+        return child.run("tests.trunk.tasks:asked", {"refuse": refuse, "items": items})
 
 
 def test_an_error_of_the_task_ends_the_command():
@@ -880,21 +796,11 @@ def test_a_child_that_crashes_on_an_item_is_no_fault_of_the_machine():
     assert [(death.item, death.machine) for death in outcome.deaths] == [("segfault", False)]
 
 
-@answers({})
-def taking(task, beat):
-    beat(0)
-    beat.files(0)
-    bytearray(4 << 30)
-    return {}
-
-
 @pytest.mark.parametrize(("memory", "machine"), [(1 << 30, True), (3 << 30, False)])
 def test_memory_that_the_machine_lacks_says_nothing_of_the_item(memory, machine):
     """An item of no bytes may take 1.5 GiB where the machine has as much."""
     task = {"items": [{"path": "a.npy", "nbytes": 0}]}
-    (outcome,) = ordered_map(
-        "tests.trunk.test_parallel:taking", [task], limits=Limits(memory_b=memory)
-    )
+    (outcome,) = ordered_map("tests.trunk.tasks:taking", [task], limits=Limits(memory_b=memory))
     (death,) = outcome.deaths
     assert (death.kind, death.machine) == ("memory", machine)
     assert ("too much for a file of its size" in death.how) is not machine
