@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from datacheck.workers import fork_server
 from tests import forked
@@ -18,6 +19,9 @@ settings.register_profile(
     "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("ci")
+# Hypothesis would parse each loaded module for constants, for 6 s. Which ones are loaded depends on
+# the tests before; without them the examples of a test are the same in each run.
+providers._get_local_constants = lambda: providers._local_constants
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
