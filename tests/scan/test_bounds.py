@@ -88,6 +88,9 @@ def test_result_json_is_small_and_the_table_names_all_of_them(worst, tmp_path):
 
 def huge(findings, crashes, splits, unchecked):
     """A report with much of everything, and all of it long."""
+    message = LONG * 4
+    measured = {"all": list(range(9999)), LONG: {LONG: [LONG] * 999}}
+    per_example = {"each": {str(i): LONG for i in range(999)}}
     found = [
         Finding(
             f"DC{n % 90:03d}",
@@ -95,12 +98,12 @@ def huge(findings, crashes, splits, unchecked):
             Severity.ERROR,
             Level.SAMPLE,
             (f"field{n:05d}", LONG),
-            LONG * 4,
+            message,
             np.arange(3),
             10,
             (LONG, LONG, LONG),
-            {"all": list(range(9999)), LONG: {LONG: [LONG] * 999}},
-            {"each": {str(i): LONG for i in range(999)}},
+            measured,
+            per_example,
             Cause(LONG, LONG, alternatives=(LONG,) * 99),
             LONG,
             split=f"split{n % 7}",
