@@ -275,17 +275,17 @@ def test_a_packed_file_that_is_damaged_anywhere_is_refused_as_a_whole(
 def test_children_read_a_large_packed_file_in_parts(in_tmp):
     draw = random.Random(0)
     text = "".join(
-        f'{{"text": "{draw.getrandbits(128):032x}", "n": {i}}}\n' for i in range(600_000)
+        f'{{"text": "{draw.getrandbits(128):032x}", "n": {i}}}\n' for i in range(530_000)
     ).encode()
     (in_tmp / "data").mkdir()
     (in_tmp / "data/a.jsonl.gz").write_bytes(gzip.compress(text, 1))
     ticks = []
     request = Request(in_tmp / "data", output=in_tmp / "out", workers=2)
-    run = run_scan(
-        parse_schema(PACKED), request, lambda tick: ticks.append((tick.files, tick.samples))
-    )
-    assert run.table.keys == [f"a.jsonl.gz:{i:012d}" for i in range(600_000)]
+    # The measures of texts would take four fifths of the time
+    schema = parse_schema(PACKED.replace("text: {role: text, min_trained_tokens: 1}, ", ""))
+    run = run_scan(schema, request, lambda tick: ticks.append((tick.files, tick.samples)))
+    assert run.table.keys == [f"a.jsonl.gz:{i:012d}" for i in range(530_000)]
     assert (run.table.status == CHECKED).all()
-    assert run.table.columns["n:max"].values.ravel().tolist() == list(range(600_000))
-    assert ticks[-1] == (1, 600_000)
+    assert run.table.columns["n:max"].values.ravel().tolist() == list(range(530_000))
+    assert ticks[-1] == (1, 530_000)
     assert len(ticks) >= 4  # one for each part, though only the last brings the file
