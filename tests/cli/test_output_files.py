@@ -43,7 +43,7 @@ FOLDERS = {  # options of such names that name a folder
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory):
+def once(tmp_path_factory, forked_python):
     """A folder with data, a run and a cache, and in `made` one file of each command."""
     place = tmp_path_factory.mktemp("once")
     (place / "data").mkdir()
@@ -54,6 +54,7 @@ def once(tmp_path_factory):
     make_cache(place / "cache", {"x": ArraySpec("float32", (2,))}, [{"x": np.zeros(2)}] * 5)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(place)
+        monkeypatch.setattr("sys.executable", forked_python)  # a capture starts it
         assert run([*SCAN]) == 0
         assert [run([*words, f"made/{name}"]) for name, (words, _) in WRITE.items()] == [0] * len(
             WRITE
@@ -62,9 +63,10 @@ def once(tmp_path_factory):
 
 
 @pytest.fixture
-def written(once, tmp_path, monkeypatch):
+def written(once, tmp_path, monkeypatch, forked_python):
     shutil.copytree(once, tmp_path / "place", symlinks=True)
     monkeypatch.chdir(tmp_path / "place")
+    monkeypatch.setattr("sys.executable", forked_python)
 
 
 def write(capsys, name, path):
