@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -255,6 +254,7 @@ def test_deltas_of_fields_that_are_not_served_are_refused(caches):
 
 
 _WORKER = """
+import multiprocessing.spawn
 import sys
 from torch.utils.data import DataLoader, Dataset
 from datacheck.torch import CachedDataset, Windows
@@ -276,6 +276,7 @@ class Asking(Dataset):
         self.data.__getitems__(items)
         return [own() - self.first]
 
+multiprocessing.spawn.set_executable(sys.argv[3])
 data = CachedDataset(sys.argv[1], windows=Windows(8), fields=["step"])
 loader = DataLoader(
     Asking(data), batch_size=1000, shuffle=True, num_workers=1, collate_fn=list, multiprocessing_context=sys.argv[2]
@@ -286,17 +287,23 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture(scope="module")
+def long_cache(tmp_path_factory):
+    """A cache of 20,000 episodes with 500 windows of eight steps each."""
+    place = tmp_path_factory.mktemp("long")
+    episodes = [{"step": np.zeros(507, np.int8)}] * 20_000
+    make_cache(place / "data", {"step": ArraySpec("int8", (), "T")}, episodes, k=4096)
+    return place / "data"
+
+
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_ten_million_windows_cost_less_than_ten_megabytes_of_a_worker(tmp_path, start):
-    count, steps = 20_000, 507
-    zeros = np.zeros(steps, np.int8)
-    make_cache(
-        tmp_path / "data", {"step": ArraySpec("int8", (), "T")}, [{"step": zeros}] * count, k=4096
-    )
+def test_ten_million_windows_cost_less_than_ten_megabytes_of_a_worker(
+    tmp_path, long_cache, forked_python, start
+):
     script = tmp_path / "worker.py"
     script.write_text(_WORKER)
     run = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "data"), start],
+        [forked_python, str(script), str(long_cache), start, forked_python],
         capture_output=True,
         text=True,
         check=True,
