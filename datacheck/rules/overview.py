@@ -13,6 +13,7 @@ from datacheck.rules.base import Rule
 from datacheck.rules.selection import choose_rules, targets
 from datacheck.schema.grammar import ROLES, suggestion
 from datacheck.schema.model import FieldSpec, Range, Schema
+from datacheck.schema.robots import load_robot
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ def _specs(role: str) -> list[FieldSpec]:
             scale=1.0,
             origin="top_left",
             skeleton="mano21_ho3d",
-            robot="panda",
+            robot=load_robot("panda"),
             max_speed=1.0,
             drives=other,
             lag=0,
