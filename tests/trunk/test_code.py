@@ -9,6 +9,7 @@ import pytest
 import xxhash
 
 from datacheck.errors import UsageError
+from datacheck.transforms import custom
 from datacheck.transforms.custom import code_digests
 
 
@@ -100,6 +101,7 @@ def test_a_module_has_the_distributions_that_the_standard_library_finds(code, tm
         for metadata in ("METADATA", "PKG-INFO"):
             (place.parent / metadata).write_text(f"Name: {name}\nVersion: {version}\n")
     names = [*PLANTED, "ct_within", "numpy", "pytest", "yaml", "_pytest"]
+    custom._distributions.cache_clear()  # an earlier test may have had other search paths
     code(ct_t="".join(f"import {name}\n" for name in names))
     found = code_digests("ct_t")
     known = importlib.metadata.packages_distributions()
