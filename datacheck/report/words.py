@@ -182,6 +182,7 @@ _NEVER_FIRST = frozenset("，。、；：？！）》」』】〕〉…”’·,
 _NEVER_LAST = frozenset("（《「『【〔〈“‘([{")
 # without the full stop: a word may begin with one (.npy)
 _NEVER_AFTER_SPACE = frozenset("，。、；：？！）》」』】〕〉”’·%")
+_ASCII_BREAK = re.compile(r" (?=[^ %])")  # where `_may_break` allows it between ASCII characters
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -216,7 +217,10 @@ def spans(text: str, width: int) -> list[tuple[int, int]]:
 
 def _breakable_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of the parts of a text between which a line may break."""
-    places = [p for p in range(1, len(text)) if _may_break(text[p - 1], text[p])]
+    if text.isascii():  # no wide characters; most texts are
+        places = [space.end() for space in _ASCII_BREAK.finditer(text)]
+    else:
+        places = [p for p in range(1, len(text)) if _may_break(text[p - 1], text[p])]
     return pairwise([0, *places, len(text)])
 
 

@@ -39,3 +39,9 @@ def test_an_emoji_of_several_characters_stays_whole():
 
 def test_a_word_that_begins_with_a_full_stop_may_begin_a_line():
     assert wrapped("files of .npy", 8) == ["files of", ".npy"]
+
+
+@given(st.text(st.sampled_from("a.%( \t"), max_size=30), st.integers(1, 12))
+def test_texts_of_ascii_break_where_texts_with_an_accent_do(text, width):
+    accented = [line.replace("a", "é") for line in wrapped(text, width)]
+    assert wrapped(text.replace("a", "é"), width) == accented
