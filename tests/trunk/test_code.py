@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import xxhash
 
 from datacheck.errors import UsageError
-from datacheck.transforms import custom
 from datacheck.transforms.custom import code_digests
+from tests.conftest import REPOSITORY
 
 
 def digest(path):
@@ -92,6 +96,17 @@ PLANTED = {  # module: (file of its distribution's folder, text)
 }
 
 
+_BOTH = """
+import importlib.metadata, json, sys
+from datacheck.transforms.custom import code_digests
+names, found = json.loads(sys.argv[1]), code_digests("ct_t")
+known = importlib.metadata.packages_distributions()
+def versions(name):
+    return ", ".join(f"{one} {importlib.metadata.version(one)}" for one in sorted(known.get(name, ())))
+print(json.dumps([{n: found[n] for n in names}, {n: versions(n) or "absent" for n in names}]))
+"""
+
+
 def test_a_module_has_the_distributions_that_the_standard_library_finds(code, tmp_path):
     for file, text in PLANTED.values():
         place = tmp_path / file
@@ -101,17 +116,17 @@ def test_a_module_has_the_distributions_that_the_standard_library_finds(code, tm
         for metadata in ("METADATA", "PKG-INFO"):
             (place.parent / metadata).write_text(f"Name: {name}\nVersion: {version}\n")
     names = [*PLANTED, "ct_within", "numpy", "pytest", "yaml", "_pytest"]
-    custom._distributions.cache_clear()  # an earlier test may have had other search paths
     code(ct_t="".join(f"import {name}\n" for name in names))
-    found = code_digests("ct_t")
-    known = importlib.metadata.packages_distributions()
-    assert {name: found[name] for name in names} == {
-        name: ", ".join(
-            f"{one} {importlib.metadata.version(one)}" for one in sorted(known.get(name, ()))
-        )
-        or "absent"
-        for name in names
-    }
+    # In a process of its own: other tests leave search paths and finders in this one.
+    run = subprocess.run(
+        [sys.executable, "-c", _BOTH, json.dumps(names)],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found, known = json.loads(run.stdout)
+    assert found == known
     assert found["ct_package"] == "ct_b 2"
     assert found["ct_unlisted"] == found["ct_within"] == "absent"
 
