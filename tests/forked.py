@@ -257,7 +257,7 @@ def _forget() -> None:
     """Take back what a new process would not have: random states, modules, search paths."""
     numpy, torch = sys.modules["numpy"], sys.modules.pop("torch")
     random.seed()
-    numpy.random.set_bit_generator(numpy.random.MT19937())  # as one that nobody seeded
+    numpy.random.set_bit_generator(numpy.random.MT19937())  # as in a new process, without a seed
     if "OMP_NUM_THREADS" in os.environ:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:

@@ -298,7 +298,7 @@ def _features(info: Mapping[str, Any]) -> Iterator[Contradiction]:
         words = f"declares {_listed('the video', videos)}, and video_path is no template"
         yield Contradiction("videos", INFO, words)
     if slashed := [name for name in features if "/" in name]:
-        words = f"LeRobot creates and merges no dataset with {_listed('feature', slashed)}: its names have no '/'"
+        words = f"LeRobot refuses to create or merge datasets with a '/' in {_listed('the name', slashed)}"
         yield Contradiction("names", INFO, words)
     for name, feature in features.items():
         if isinstance(feature, Mapping):

@@ -206,7 +206,7 @@ def test_a_missing_table_of_tasks_is_named(tmp_path):
         (
             {"arm/left": {"dtype": "float32", "shape": [1], "names": None}},
             "names",
-            "no dataset with feature arm/left: its names have no '/'",
+            "to create or merge datasets with a '/' in the name arm/left",
         ),
         ({"top": {"dtype": "image", "shape": [4]}}, "features", "has the shape [4]"),
         ({"top": {"dtype": "video", "shape": [4, 4, 3]}}, "videos", "video_path is no template"),
