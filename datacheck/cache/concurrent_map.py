@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_LOOK_S = 1.0  # the longest wait: Python may miss a signal that arrives just before one
 
 
 def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -> Iterator[R]:
@@ -52,6 +54,8 @@ def concurrent_map(function: Callable[[T], R], items: Iterable[T], count: int) -
         threading.Thread(target=work, name="datacheck-request", daemon=True).start()
     try:
         for _, future in todo:
+            while not future.done():
+                wait([future], _LOOK_S)
             yield future.result()
     finally:
         ended.set()

@@ -518,6 +518,9 @@ class Child:
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
     def _start(self) -> Process:
+        # Even if there is a process: another thread may have started it meanwhile, and be closing it.
+        if self._over:
+            raise RuntimeError(self._program.name)
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
             check_machine()
@@ -538,7 +541,7 @@ class Child:
             ]
             if program.sandbox is not None and wanted():
                 arguments[-1] = program.sandbox.encoded()
-            self._process = None if self._over else self._spawn(arguments, environment)
+            self._process = self._spawn(arguments, environment)
             # Checked a second time: `end` either saw the new process or set `_over` before this.
             if self._over:
                 self.close()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from operator import itemgetter
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from datacheck import __version__
@@ -38,7 +38,7 @@ _CONNECT_S = 10.0
 _DASHBOARD_S = 2.0
 _PAGE_BYTES = 1 << 16
 _WORKERS_S = 300.0  # an adaptive cluster may need some time to start its first worker
-_LOOK_S = 1.0  # between checks for a worker while waiting for one
+_LOOK_S = 1.0  # between checks, for a signal or for a worker, while waiting
 _AWAY = "scheduler-connection-lost"  # the reason that Dask gives
 _LOST = (
     "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
@@ -411,10 +411,23 @@ def _drain_until(waiting: deque[_PendingTask], most: int) -> Iterator[TaskResult
         yield from _next_outcome(waiting)
 
 
+def _waited_for(results: SimpleQueue[TaskResult | None]) -> TaskResult | None:
+    """Return the next result of a queue.
+
+    Notes:
+        Python may miss a signal that arrives just before a wait without a limit.
+    """
+    while True:
+        try:
+            return results.get(timeout=_LOOK_S)
+        except Empty:
+            continue
+
+
 def _next_outcome(waiting: deque[_PendingTask]) -> Iterator[TaskResult]:
     """Yield the next result of the first submitted task; nothing if its series has no more."""
     pending = waiting[0]
-    outcome = pending.found.get()
+    outcome = _waited_for(pending.found)
     if outcome is not None:
         yield outcome
     if outcome is None or not pending.series:

@@ -74,7 +74,7 @@ class Cluster:
         return subprocess.Popen(command, cwd=self.folder, stdout=-3, stderr=-3, env=variables)
 
     def _until_open(self) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 800
         while time.monotonic() < end and self.scheduler.poll() is None:
             with (
                 contextlib.suppress(OSError),

@@ -124,7 +124,7 @@ def golden(place, command):
 
 
 def until(true, process):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 800
     while not (found := true()):
         assert time.monotonic() < end
         assert process.poll() is None, process.communicate()

@@ -348,7 +348,7 @@ def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
     with staging.claim(tmp_path, "k") as stage:
         owner = stage.folder / staging.OWNER
         os.utime(owner, (0, 0))
-        end = time.monotonic() + 30
+        end = time.monotonic() + 800
         while owner.stat().st_mtime == 0 and time.monotonic() < end:
             time.sleep(0.01)
         assert owner.stat().st_mtime > 1e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ def test_results_come_in_order_and_so_many_run_at_a_time():
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        meeting.wait(60)
+        meeting.wait(800)
         with lock:
             running[0] -= 1
         return -item
@@ -50,7 +51,7 @@ def test_nothing_is_begun_when_nobody_asks_for_more():
     def work(item):
         begun.append(item)
         if item:
-            on.wait(60)
+            on.wait(800)
 
     found = concurrent_map(work, range(1000), 1)
     next(found)
@@ -58,7 +59,7 @@ def test_nothing_is_begun_when_nobody_asks_for_more():
     on.set()
     for thread in threading.enumerate():
         if thread.name == "datacheck-request":
-            thread.join(60)
+            thread.join(800)
     assert len(begun) <= 2
 
 
@@ -86,3 +87,16 @@ def test_a_process_ends_while_a_call_hangs(repository):
         check=True,
     )
     assert done.stdout == "interrupted\n"
+
+
+def test_a_signal_that_does_not_wake_the_main_thread_interrupts():
+    on = threading.Event()
+
+    def hang(_):
+        # This thread takes the signal, so that the wait of the main thread goes on.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        on.wait(800)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(concurrent_map(hang, [0], 1))
+    on.set()

@@ -100,7 +100,7 @@ def test_a_spawned_worker_has_its_own(cache):
     del opened
     assert in_use(cache)
     ours.send("end")
-    worker.join(60)
+    worker.join(800)
     assert worker.exitcode == 0
     del worker
     assert not in_use(cache)

@@ -230,7 +230,7 @@ def test_an_interrupted_scan_says_so_and_goes_on_later(
 def test_a_reader_that_has_seen_enough_is_no_error(start, place):
     process = start("scan", "data", "--schema", "plain.yaml")
     process.stdout.close()
-    process.wait(60)
+    process.wait(800)
     err = process.stderr.read()
     process.stderr.close()
     assert err == ""
@@ -262,7 +262,7 @@ def on_a_terminal(place, repository, *args, **env):
             break
         drawn += piece
     os.close(controller)
-    return process.wait(60), drawn.decode()
+    return process.wait(800), drawn.decode()
 
 
 def test_on_a_terminal_there_are_colours_and_a_bar(place, repository):

@@ -22,7 +22,7 @@ BUCKET = "caches"
 KEY, SECRET = "the-access-key", "the-secret-that-nobody-may-see"
 WEED = Path(sys.executable).with_name("weed")
 _PORTS = ("master", "volume", "filer", "s3")
-_START_S = 60.0
+_START_S = 800.0
 
 
 class Server:

@@ -192,7 +192,7 @@ def test_a_forked_process_asks_through_a_program_of_its_own(plain_place):
     child.start()
     for _ in range(2):
         np.testing.assert_array_equal(answers.get(timeout=800), [WRITTEN[2]["pose"]])
-    child.join(60)
+    child.join(800)
     assert child.exitcode == 0
 
 

@@ -234,7 +234,7 @@ def test_a_pass_that_the_collector_ends_in_a_thread_of_its_own_hangs_nothing(mon
     try:
         leave()
         left.append(True)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 800
         while threads() and time.monotonic() < until:
             time.sleep(0.01)
     finally:
@@ -249,7 +249,7 @@ def test_a_pass_that_the_collector_ends_waits_for_no_thread():
     class Data:
         def __getitem__(self, index):
             if index:
-                going.wait(60)
+                going.wait(800)
                 there.set()
                 assert lock.acquire(timeout=800)
                 lock.release()
@@ -265,13 +265,13 @@ def test_a_pass_that_the_collector_ends_waits_for_no_thread():
         leave()
         with lock:  # a maker waits for it, and the collector may come at any time
             going.set()
-            assert there.wait(60)
+            assert there.wait(800)
             gc.collect()
             assert threads()  # it still waits, and nobody for it
     finally:
         gc.enable()
     for thread in threads():
-        thread.join(60)
+        thread.join(800)
     assert not threads()
 
 
@@ -281,7 +281,7 @@ def test_a_pass_that_one_of_its_threads_closes_ends():
     class Data:
         def __getitem__(self, index):
             if index == 4:
-                assert working.wait(60)
+                assert working.wait(800)
                 loader.close()
                 closed.set()
             return index
@@ -292,10 +292,10 @@ def test_a_pass_that_one_of_its_threads_closes_ends():
         found += batch.tolist()
         if found[-1] == 2:  # the fifth batch is asked for; the loop works
             working.set()
-            assert closed.wait(60)
+            assert closed.wait(800)
     assert found == [0, 1, 2]
     for thread in threads():
-        thread.join(60)
+        thread.join(800)
     assert not threads()
 
 
@@ -311,7 +311,7 @@ def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
         def __getitem__(self, index):
             if index == 0:
                 return index
-            assert yielded.wait(60)
+            assert yielded.wait(800)
             with lock:
                 if not closing.is_set():
                     closing.set()
@@ -324,9 +324,9 @@ def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
     passing = iter(loader)
     next(passing)
     yielded.set()
-    assert closed.wait(60)
+    assert closed.wait(800)
     for thread in threads():
-        thread.join(60)
+        thread.join(800)
     assert not threads()
 
 
@@ -852,13 +852,13 @@ def test_a_pass_that_waits_may_be_closed_from_elsewhere(by):
     class Waits:
         def __getitem__(self, index):
             made.set()
-            assert go.wait(60)
+            assert go.wait(800)
             return index
 
     loader, found = CachedLoader(Waits(), batch_sampler=[[i] for i in range(100)], threads=2), []
 
     def close(*_):
-        assert made.wait(60)
+        assert made.wait(800)
         loader.close()
         go.set()
 
@@ -870,7 +870,7 @@ def test_a_pass_that_waits_may_be_closed_from_elsewhere(by):
     else:
         before = signal.signal(signal.SIGUSR1, close)
         starting = threading.Thread(
-            target=lambda: made.wait(60) and os.kill(os.getpid(), signal.SIGUSR1)
+            target=lambda: made.wait(800) and os.kill(os.getpid(), signal.SIGUSR1)
         )
         starting.start()
         found.extend(loader)

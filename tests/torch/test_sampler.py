@@ -515,7 +515,7 @@ def test_rank_and_world_size_are_those_of_torch_distributed(forked_workers):
         process.start()
     found = sorted(results.get(timeout=800) for _ in processes)
     for process in processes:
-        process.join(60)
+        process.join(800)
     assert [process.exitcode for process in processes] == [0, 0]
     expected = [list(Sampler(range(21), 3, seed=6, rank=rank, world_size=2)) for rank in range(2)]
     assert found == [(0, 4, expected[0]), (1, 4, expected[1])]

@@ -247,7 +247,7 @@ def test_a_descriptor_that_is_used_again_at_once_belongs_to_the_new_child(child)
         asking.join()
         assert found[0]["server"] == first["server"]
         os.kill(found[0]["pid"], signal.SIGTERM)
-        assert other._process.wait(30) == -signal.SIGTERM
+        assert other._process.wait(800) == -signal.SIGTERM
 
 
 def test_a_child_is_waited_for_where_more_than_a_thousand_files_are_open(child):

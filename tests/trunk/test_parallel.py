@@ -548,6 +548,30 @@ def test_an_interrupt_before_the_children_end_lets_none_of_them_start_again(monk
             child.run(WORK, {"items": ["a"]})
 
 
+def test_a_signal_that_does_not_wake_the_main_thread_interrupts():
+    def tasks():
+        yield {"items": ["hang"]}
+        yield {"items": ["hang"]}
+        # The other thread takes the signal, so that the wait of the main thread goes on.
+        threading.Timer(
+            0.5, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        ).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(ordered_map(WORK, tasks(), workers=2, limits=Limits(item_s=1e6)))
+
+
+def test_a_child_that_was_ended_runs_nothing_although_a_process_is_left():
+    child = Child(Limits())
+    child.run(WORK, {"items": ["a"]})
+    process, child._process = child._process, None
+    child.end()  # while another thread starts a process
+    child._process = process
+    with pytest.raises(RuntimeError):
+        child.run(WORK, {"items": ["a"]})
+    child.close()
+
+
 @pytest.mark.parametrize("way", ["fork", "_Started"])
 def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch, way):
     child, started, start = Child(Limits()), [], getattr(child_module, way)
@@ -872,7 +896,7 @@ def test_the_kernel_tells_how_long_a_process_waits_for_a_processor():
         for _ in range(2 * usable_cpus() + 2)
     ]
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 800
         while max(child_module._waited(one.pid) for one in busy) < 0.2 and time.monotonic() < end:
             time.sleep(0.05)
         assert max(child_module._waited(one.pid) for one in busy) >= 0.2
