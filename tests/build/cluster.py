@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from datacheck.workers.wire import answers
+
 
 def worker_pid() -> int:
     """Return the number of the worker whose child this process is: started by it, or forked of its server."""
@@ -22,11 +24,32 @@ def worker_pid() -> int:
     )
 
 
-class Cluster:
-    """A scheduler and workers; all of them end with `cluster`."""
+@answers({"done": list, "pid": int}, of_items=True)
+def done(task, beat):
+    """Answer at once."""
+    beat(0)
+    return {"done": task["items"], "pid": os.getpid()}
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+
+def gated(task, beat):
+    """Say where the item is made; all but the first wait while there is a file `shut`."""
+    beat(0)
+    while task["item"] and os.path.exists(task["shut"]):
+        time.sleep(0.01)
+    return [task["item"], worker_pid()]
+
+
+class Cluster:
+    """A scheduler and workers; all of them end with `cluster`, where the arguments are described."""
+
+    def __init__(
+        self, folder: Path, scheduler: str = "", worker: str = "", **environment: str
+    ) -> None:
         self.folder, self.environment = folder, environment
+        self._python = {
+            "scheduler": scheduler or sys.executable,
+            "worker": worker or sys.executable,
+        }
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -70,7 +93,7 @@ class Cluster:
     ) -> subprocess.Popen[bytes]:
         path = os.pathsep.join(p for p in sys.path if p)
         variables = os.environ | {"PYTHONPATH": path} | self.environment | (environment or {})
-        command = [*before, sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        command = [*before, self._python[words[0]], "-m", "dask", *words, "--no-dashboard"]
         return subprocess.Popen(command, cwd=self.folder, stdout=-3, stderr=-3, env=variables)
 
     def _until_open(self) -> None:
@@ -86,9 +109,19 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, workers: int = 2, **environment: str) -> Iterator[Cluster]:
-    """A scheduler and so many workers, in `folder`."""
-    running = Cluster(folder, **environment)
+def cluster(
+    folder: Path, workers: int = 2, *, scheduler: str = "", worker: str = "", **environment: str
+) -> Iterator[Cluster]:
+    """A scheduler and so many workers, in `folder`.
+
+    Args:
+        folder: the working folder of all processes.
+        workers: how many.
+        scheduler, worker: the Python of each. A forked one has read the variables of Dask already,
+            and its pid is not the process's.
+        environment: variables of all processes.
+    """
+    running = Cluster(folder, scheduler, worker, **environment)
     try:
         for _ in range(workers):
             running.worker()

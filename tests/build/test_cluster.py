@@ -161,8 +161,10 @@ def waiting(place, build, workers):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(place, golden):
-    with cluster(place) as dask:
+def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(
+    place, golden, dask_python
+):
+    with cluster(place, scheduler=dask_python) as dask:
         build = start(place, "--scheduler", dask.address)
         child, _ = waiting(place, build, dask.workers)
         assert alive(child)
@@ -178,8 +180,8 @@ def test_a_worker_that_is_killed_changes_no_byte_and_takes_its_child_along(place
 
 
 @pytest.mark.slow
-def test_when_the_scheduler_is_killed_the_same_command_goes_on(place, golden):
-    with cluster(place) as dask:
+def test_when_the_scheduler_is_killed_the_same_command_goes_on(place, golden, dask_python):
+    with cluster(place, scheduler=dask_python) as dask:
         build = start(place, "--scheduler", dask.address)
         waiting(place, build, dask.workers)
         dask.scheduler.kill()
@@ -191,7 +193,7 @@ def test_when_the_scheduler_is_killed_the_same_command_goes_on(place, golden):
         (
             place / "go"
         ).touch()  # what the first workers still do comes too late: the folder is another's now
-        with cluster(place) as second:
+        with cluster(place, scheduler=dask_python, worker=dask_python) as second:
             said, _ = ended(start(place, "--scheduler", second.address))
         assert (
             kept
@@ -230,7 +232,7 @@ def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place
 
 
 @pytest.mark.slow
-def test_when_all_workers_are_gone_it_says_so(place, monkeypatch):
+def test_when_all_workers_are_gone_it_says_so(place, dask_python, monkeypatch):
     monkeypatch.setattr(parallel, "_WORKERS_S", 0.5)
     notes, children = [], []
     job = job_of(
@@ -239,7 +241,7 @@ def test_when_all_workers_are_gone_it_says_so(place, monkeypatch):
         steps=["gated:gated"],
         paths=[str(place)],
     )
-    with cluster(place) as dask:
+    with cluster(place, scheduler=dask_python) as dask:
 
         def progress(tick):
             notes.append(tick.note)
@@ -306,10 +308,10 @@ UNLIKE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", UNLIKE)
-def test_a_worker_that_is_unlike_this_process_is_refused(place, command, what):
+def test_a_worker_that_is_unlike_this_process_is_refused(place, command, dask_python, what):
     code, said = UNLIKE[what]
     (place / "go").touch()
-    with cluster(place, 0) as dask:
+    with cluster(place, 0, scheduler=dask_python) as dask:
         dask.worker(PYTHONPATH=site(place, code))
         dask.wait()
         _, errors = command("--scheduler", dask.address, code=3)
@@ -320,7 +322,7 @@ def test_a_worker_that_is_unlike_this_process_is_refused(place, command, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["out", "data"])
-def test_a_worker_that_sees_another_folder_is_refused(place, command, folder):
+def test_a_worker_that_sees_another_folder_is_refused(place, command, dask_python, folder):
     if (
         shutil.which("unshare") is None
         or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode
@@ -329,7 +331,7 @@ def test_a_worker_that_sees_another_folder_is_refused(place, command, folder):
     (place / "go").touch()
     (place / "out").mkdir()
     other = f'mount -t tmpfs none "{place / folder}" && exec "$@"'
-    with cluster(place, 0) as dask:
+    with cluster(place, 0, scheduler=dask_python) as dask:
         dask.worker(before=["unshare", "-m", "sh", "-c", other, "sh"])
         dask.wait()
         _, errors = command("--scheduler", dask.address, code=3)
@@ -411,21 +413,21 @@ def most_in_flight(mapped, count):
 
 
 @pytest.mark.slow
-def test_work_in_flight_is_bounded(tmp_path, monkeypatch, repository):
+def test_work_in_flight_is_bounded(tmp_path, dask_python, monkeypatch, repository):
     monkeypatch.syspath_prepend(str(repository))
-    work = "tests.trunk.tasks:work"
-    assert most_in_flight(lambda tasks: ordered_map(work, tasks), 50) == 1
-    assert most_in_flight(lambda tasks: ordered_map(work, tasks, workers=2), 50) == 4
-    with cluster(tmp_path) as dask:
+    work = "tests.build.cluster:done"
+    assert most_in_flight(lambda tasks: ordered_map(work, tasks), 20) == 1
+    assert most_in_flight(lambda tasks: ordered_map(work, tasks, workers=2), 20) == 4
+    with cluster(tmp_path, scheduler=dask_python, worker=dask_python) as dask:
         assert (
-            most_in_flight(lambda tasks: ordered_map(work, tasks, scheduler=dask.address), 100)
+            most_in_flight(lambda tasks: ordered_map(work, tasks, scheduler=dask.address), 40)
             == parallel._WAITING
         )
 
         def all_at_once(tasks):  # the control
             return ordered_map(work, list(tasks), scheduler=dask.address)
 
-        assert most_in_flight(all_at_once, 100) == 100
+        assert most_in_flight(all_at_once, 40) == 40
         tasks = [[{"items": [f"{name}{i}"]} for i in range(5)] for name in "abc"] + [
             {"items": ["alone"]}
         ]
@@ -455,9 +457,9 @@ def test_a_late_task_finds_its_folder_gone(job, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("healthy", [1, 0])
-def test_what_one_machine_cannot_do_another_does(tmp_path, healthy):
+def test_what_one_machine_cannot_do_another_does(tmp_path, dask_python, healthy):
     tasks = [{"items": [f"{number}"]} for number in range(8)]
-    with cluster(tmp_path, healthy) as running:
+    with cluster(tmp_path, healthy, scheduler=dask_python, worker=dask_python) as running:
         running.worker(WEAK="1")
         running.wait()
         done = list(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import threading
 import time
@@ -14,23 +13,23 @@ import pytest
 from datacheck.errors import StorageError
 from datacheck.workers import parallel
 from datacheck.workers.parallel import ordered_map
-from tests.build.cluster import cluster, worker_pid
+from tests.build.cluster import cluster
 
 TASKS = 40  # more than are in flight
 
 
-def gated(task, beat):
-    """Say where the item is made; all but the first wait while there is a file `shut`."""
-    beat(0)
-    while task["item"] and os.path.exists(task["shut"]):
-        time.sleep(0.01)
-    return [task["item"], worker_pid()]
+@pytest.fixture
+def dask(tmp_path, repository, dask_python, monkeypatch):
+    monkeypatch.syspath_prepend(str(repository))
+    with cluster(tmp_path, scheduler=dask_python, worker=dask_python) as running:
+        yield running
 
 
 @pytest.fixture
-def dask(tmp_path, repository, monkeypatch):
+def dask_of_workers(tmp_path, repository, dask_python, monkeypatch):
+    """A cluster whose workers a test may signal; those of `dask` are forked."""
     monkeypatch.syspath_prepend(str(repository))
-    with cluster(tmp_path) as running:
+    with cluster(tmp_path, scheduler=dask_python) as running:
         yield running
 
 
@@ -42,7 +41,7 @@ def shut(tmp_path):
 
 def outcomes(dask, shut, told=print, count=TASKS):
     tasks = ({"items": [item], "item": item, "shut": str(shut)} for item in range(count))
-    found = ordered_map("tests.build.test_lost:gated", tasks, scheduler=dask.address, told=told)
+    found = ordered_map("tests.build.cluster:gated", tasks, scheduler=dask.address, told=told)
     return (outcome.payloads[0] for outcome in found)
 
 
@@ -68,12 +67,12 @@ def in_memory(dask, count):
 
 
 @pytest.mark.slow
-def test_an_answer_that_ends_with_its_worker_is_made_again(dask, shut, monkeypatch):
+def test_an_answer_that_ends_with_its_worker_is_made_again(dask_of_workers, shut, monkeypatch):
     monkeypatch.setattr(parallel, "_LOOK_S", 0.05)
     told = []
-    found = outcomes(dask, shut, told=told.append)
+    found = outcomes(dask_of_workers, shut, told=told.append)
     first, _ = next(found)
-    in_memory(dask, parallel._WAITING - 1)
+    in_memory(dask_of_workers, parallel._WAITING - 1)
     shut.touch()
     looks, alone = [], parallel._alone
 
@@ -84,11 +83,13 @@ def test_an_answer_that_ends_with_its_worker_is_made_again(dask, shut, monkeypat
         return alone(client, *more)
 
     monkeypatch.setattr(parallel, "_alone", looking)
-    dask.workers[0].kill()
-    dask.workers[0].wait()
+    dask_of_workers.workers[0].kill()
+    dask_of_workers.workers[0].wait()
     rest = list(found)
     assert [first, *(item for item, _ in rest)] == list(range(TASKS))
-    assert {worker for _, worker in rest[: parallel._WAITING - 1]} == {dask.workers[1].pid}
+    assert {worker for _, worker in rest[: parallel._WAITING - 1]} == {
+        dask_of_workers.workers[1].pid
+    }
     assert len(looks) >= 20
     assert not [line for line in told if "no workers" in line]
 
@@ -174,9 +175,9 @@ def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said
 
 @pytest.mark.slow
 def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited_for(
-    dask, shut, monkeypatch
+    dask_of_workers, shut, monkeypatch
 ):
-    wait, result, stopped = distributed.wait, distributed.Future.result, dask.workers[0]
+    wait, result, stopped = distributed.wait, distributed.Future.result, dask_of_workers.workers[0]
 
     def waiting(*what, **how):
         done = wait(*what, **how)
@@ -191,22 +192,26 @@ def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited
     monkeypatch.setattr(parallel, "_CONNECT_S", 5.0)
     monkeypatch.setattr(distributed, "wait", waiting)
     monkeypatch.setattr(distributed.Future, "result", ending)
-    assert [item for item, _ in outcomes(dask, shut)] == list(range(TASKS))
+    assert [item for item, _ in outcomes(dask_of_workers, shut)] == list(range(TASKS))
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_says_nothing_is_said_and_given_up(dask, shut, monkeypatch):
-    told = []
-    found = outcomes(dask, shut, told=told.append)
-    next(found)
-    monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
-    monkeypatch.setattr(parallel, "_WORKERS_S", 3.0)
-    dask.scheduler.send_signal(signal.SIGSTOP)
-    with pytest.raises(
-        StorageError,
-        match=f"{dask.address}: the scheduler has not answered for 3 s. Look after it, ",
-    ):
-        list(found)
-    assert [line for line in told if "scheduler" in line] == [
-        f"{dask.address}: the scheduler does not answer; waiting 3 s"
-    ]
+def test_a_scheduler_that_says_nothing_is_said_and_given_up(
+    tmp_path, repository, dask_python, shut, monkeypatch
+):
+    monkeypatch.syspath_prepend(str(repository))
+    with cluster(tmp_path, worker=dask_python) as dask:
+        told = []
+        found = outcomes(dask, shut, told=told.append)
+        next(found)
+        monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
+        monkeypatch.setattr(parallel, "_WORKERS_S", 3.0)
+        dask.scheduler.send_signal(signal.SIGSTOP)
+        with pytest.raises(
+            StorageError,
+            match=f"{dask.address}: the scheduler has not answered for 3 s. Look after it, ",
+        ):
+            list(found)
+        assert [line for line in told if "scheduler" in line] == [
+            f"{dask.address}: the scheduler does not answer; waiting 3 s"
+        ]

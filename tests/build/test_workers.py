@@ -28,13 +28,13 @@ def job(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.slow
-def test_bytes_do_not_depend_on_who_builds(job, tmp_path):
+def test_bytes_do_not_depend_on_who_builds(job, tmp_path, dask_python):
     alone = build_cache(job, tmp_path / "alone")
     golden = tree(alone.path)
     assert len([p for p in golden if p.startswith("fields/cloud/c.")]) >= 5
     local = build_cache(job, tmp_path / "local", workers=2)
     assert tree(local.path) == golden
-    with cluster(tmp_path) as dask:
+    with cluster(tmp_path, scheduler=dask_python, worker=dask_python) as dask:
         far = build_cache(job, tmp_path / "far", scheduler=dask.address)
         assert all(worker.poll() is None for worker in dask.workers)
     assert tree(far.path) == golden
