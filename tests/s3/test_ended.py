@@ -9,8 +9,8 @@ from tests.faults.test_ended import table
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_nothing_that_ends_a_build_leaves_anything_wrong(repository):
-    rows = table(repository, "buckets", "--count", "1")
+def test_nothing_that_ends_a_build_leaves_anything_wrong(repository, forked_python):
+    rows = table(repository, "buckets", "--count", "1", "--python", forked_python)
     told = {name: rows.pop(name)[-1] for name in list(rows) if name.startswith("control")}
     assert len(told) == 2
     assert all(told.values())

@@ -1,6 +1,6 @@
 """Builds to an object store that end too early or meet: is anything partial ever committed, does the next go on?
 
-    python scripts/bench/faults/buckets.py [--count 100] [--seed 0] [--folder DIR]
+    python scripts/bench/faults/buckets.py [--count 100] [--seed 0] [--folder DIR] [--python FILE]
 
 The real command builds a small dataset to a real S3 server (SeaweedFS) through a proxy. Rows:
 
@@ -98,6 +98,7 @@ class World:
         one: the build whose outcome is known.
         place: where its data are.
         rng: of everything random.
+        python: runs the commands that are not killed.
     """
 
     server: Server
@@ -105,6 +106,7 @@ class World:
     one: Subject
     place: Path
     rng: random.Random
+    python: str
     puts: int = 0  # requests of a whole build
     usual: float = 0.0  # seconds that it takes
 
@@ -112,9 +114,9 @@ class World:
         """Return a place where nothing is."""
         return f"s3://{BUCKET}/{uuid.uuid4().hex[:12]}"
 
-    def start(self, url: str, staging: Path, more: str = "") -> Command:
+    def start(self, url: str, staging: Path, more: str = "", python: str = "") -> Command:
         """Start the command."""
-        return Command(self, url, staging, more)
+        return Command(self, url, staging, more, python or self.python)
 
     def shown(self, url: str) -> str:
         """Return what a place shows: "nothing", "right", or what is wrong with it."""
@@ -182,11 +184,11 @@ class World:
 class Command:
     """The real command, at work on a build to the bucket."""
 
-    def __init__(self, world: World, url: str, staging: Path, more: str) -> None:
+    def __init__(self, world: World, url: str, staging: Path, more: str, python: str) -> None:
         call = command(
             world.place, Path(), "--out", url, "--staging", str(staging), "--workers", "1"
         )
-        call[2] = more + call[2]
+        call[0], call[2] = python, more + call[2]
         staging.parent.mkdir(exist_ok=True)
         self._file = staging.with_name(f"said.{uuid.uuid4().hex}")
         with self._file.open("wb") as file:  # a pipe would be held open by who lives on
@@ -256,7 +258,7 @@ def killed(world: World, place: Path, tally: Tally, more: str = "", number: int 
         world.proxy.lose = (
             at_put(number or rng.randint(1, world.puts), then) if at_request else lambda _: ""
         )
-        one = world.start(url, place / "staging", more)
+        one = world.start(url, place / "staging", more, sys.executable)
         until = time.monotonic() + rng.uniform(0.3, 1) * world.usual
         while one.process.poll() is None and not (
             reached.is_set() if at_request else time.monotonic() > until
@@ -366,7 +368,7 @@ KINDS: dict[
 
 
 @contextlib.contextmanager
-def world_at(place: Path, rng: random.Random) -> Iterator[World]:
+def world_at(place: Path, rng: random.Random, python: str) -> Iterator[World]:
     """Start the server, write the data, build once to know what a whole build is."""
     write(place)
     server = Server(place / "server")
@@ -375,7 +377,7 @@ def world_at(place: Path, rng: random.Random) -> Iterator[World]:
     server.make_bucket(BUCKET)
     proxy = Proxy(server.port)
     try:
-        world = World(server, proxy, subject(place), place, rng)
+        world = World(server, proxy, subject(place), place, rng, python)
         first = world.start(world.fresh(), place / "staging")
         first.end()
         world.usual = time.monotonic() - first.began
@@ -407,11 +409,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=MEMORY, help="where to write; removed afterwards")
+    parser.add_argument(
+        "--python", default=sys.executable, help="runs the commands that are not killed"
+    )
     asked = parser.parse_args(arguments)
     start, bad, believed = time.perf_counter(), 0, []
     with (
         tempfile.TemporaryDirectory(dir=asked.folder) as name,
-        world_at(Path(name), random.Random(asked.seed)) as world,
+        world_at(Path(name), random.Random(asked.seed), asked.python) as world,
     ):
         print(f"{'':36}" + "".join(f"{what.replace('_', ' '):>10}" for what in HEAD))
         for what, (kind, part) in KINDS.items():
