@@ -196,9 +196,11 @@ class Table:
     def present(self, field_name: str) -> Array:
         """Return bool (rows): where a field has a measurement ("": the sample as a whole)."""
         is_present = np.zeros(len(self), bool)
-        for name in sorted(self.columns):
-            if name.rpartition(":")[0] == field_name and not is_present.all():
-                is_present |= self.columns[name].present
+        names = [name for name in self.columns if name.startswith(field_name)]
+        for name in sorted(name for name in names if name.rpartition(":")[0] == field_name):
+            if is_present.all():
+                break
+            is_present |= self.columns[name].present
         return is_present
 
     def as_wire(self) -> dict[str, Any]:
