@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -505,7 +506,7 @@ class Child:
         self.budget: Callable[[Json], ItemBudget] = lambda _: WHOLE
         self._limits, self._program = limits, program
         self._process: Process | None = None
-        self._over = False
+        self._over = threading.Event()
         self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
         # Seals: if a child truncated the file, reading our map of it would kill this process.
@@ -519,7 +520,7 @@ class Child:
 
     def _start(self) -> Process:
         # Even if there is a process: another thread may have started it meanwhile, and be closing it.
-        if self._over:
+        if self._over.is_set():
             raise RuntimeError(self._program.name)
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
@@ -543,7 +544,7 @@ class Child:
                 arguments[-1] = program.sandbox.encoded()
             self._process = self._spawn(arguments, environment)
             # Checked a second time: `end` either saw the new process or set `_over` before this.
-            if self._over:
+            if self._over.is_set():
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
             assert self._process is not None
@@ -809,7 +810,7 @@ class Child:
         Notes:
             Waits for nothing, so that an interrupt can hardly come in between.
         """
-        self._over = True
+        self._over.set()
         process = self._process  # the other thread may close it at any moment
         if process is not None and process.returncode is None:
             process.kill()

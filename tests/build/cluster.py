@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -50,13 +50,12 @@ class Cluster:
             "scheduler": scheduler or sys.executable,
             "worker": worker or sys.executable,
         }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.address = f"tcp://127.0.0.1:{self.port}"
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
-        self._until_open()
+        self._file.unlink(missing_ok=True)
+        # Its own choice of a port: another process may take one that is free now.
+        options = ["--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(self._file)]
+        self.scheduler = self._start("scheduler", *options)
+        self.address = self._address()
 
     def worker(self, *, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker of one thread, without a nanny that would start it again."""
@@ -96,14 +95,16 @@ class Cluster:
         command = [*before, self._python[words[0]], "-m", "dask", *words, "--no-dashboard"]
         return subprocess.Popen(command, cwd=self.folder, stdout=-3, stderr=-3, env=variables)
 
-    def _until_open(self) -> None:
+    @property
+    def _file(self) -> Path:
+        return self.folder / "scheduler.json"
+
+    def _address(self) -> str:
+        """Return the address of the scheduler when it has written it."""
         end = time.monotonic() + 800
         while time.monotonic() < end and self.scheduler.poll() is None:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", self.port), 1),
-            ):
-                return
+            with contextlib.suppress(FileNotFoundError, ValueError):  # half written
+                return str(json.loads(self._file.read_bytes())["address"])
             time.sleep(0.05)
         raise RuntimeError("the scheduler did not start")
 
