@@ -52,6 +52,7 @@ _JUDGES_OF_FIELDS = frozenset(
         "must_be",
         "speakers",
         "train_on",
+        "continues",
         "preferred_over",
         "label_of",
         "shift",

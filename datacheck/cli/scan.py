@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,6 @@ from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
     from datacheck.scan import ScanRun
-
-_FEW = 10  # if less than a tenth of the files fit, print how many: the schema may be wrong
 
 
 @click.command("scan")
@@ -137,22 +136,4 @@ def _run(data: Path | None, schema: str | None, loader: str | None, **options: A
     if data is None:
         msg = "name the data to scan, a folder or a file, or a loader: --loader MODULE:FUNCTION"
         raise UsageError(msg)
-    if schema is not None:
-        return scan_files(data, schema, **options)
-    return _run_with_fitting_schema(data, **options)
-
-
-def _run_with_fitting_schema(data: Path, **options: Any) -> ScanRun:
-    """Scan with the built-in schema whose file patterns fit, and print which one it is."""
-    from datacheck.scan import fitting
-    from datacheck.scan import scan as scan_files
-    from datacheck.scan.suggest import check_layout
-
-    schema, fitting_files, files = fitting(data)
-    few = f" {fitting_files:,} of {files:,} files" if fitting_files * _FEW < files else ""
-    say(
-        f"schema {schema.name} (its file patterns fit{few}; choose another with --schema)", err=True
-    )
-    run = scan_files(data, schema, **options)
-    check_layout(run, data)
-    return run
+    return scan_files(data, schema, report=partial(say, err=True), **options)

@@ -27,9 +27,9 @@ def init(data: Path, output: Path) -> None:
     """
     from datacheck.errors import UsageError
     from datacheck.infer.draft import draft
+    from datacheck.infer.suggest import typed
     from datacheck.rules.base import pluralize
     from datacheck.runtime import fsops
-    from datacheck.scan.suggest import typed
 
     if output.exists() or output.is_symlink():
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from datacheck.formats.base import format_of, unnumbered
-from datacheck.scan.suggest import NUMBER, by_ending
+from datacheck.infer.suggest import NUMBER, by_ending
 from datacheck.schema.patterns import parse
 from datacheck.sources.listing import Listing, list_files, target
 

@@ -37,10 +37,10 @@ from datacheck.infer.profiling import (
     guess_each,
     profile_files,
 )
+from datacheck.infer.suggest import Corpus, corpus_of, patterns, unreadable
 from datacheck.infer.worker import LINES, RECORDS, InnerSamples
 from datacheck.infer.writing import Draft, Guess, any_files_text, write_draft
 from datacheck.rules.base import first_few, pluralize
-from datacheck.scan.suggest import Corpus, corpus_of, patterns, unreadable
 
 # JSON documents that are looked into, and that a schema names one by one.
 _MOST_DOCUMENTS = 200

@@ -10,9 +10,9 @@ from datacheck.infer.axes import name_axes
 from datacheck.infer.data_files import DataFiles, is_accompanying
 from datacheck.infer.guess import guess
 from datacheck.infer.profiling import SampleProfile, profile_by_schema, profile_files
+from datacheck.infer.suggest import patterns
 from datacheck.infer.writing import Draft, Guess, extending_text
 from datacheck.rules.base import pluralize
-from datacheck.scan.suggest import patterns
 from datacheck.schema.load import chosen_by_files
 from datacheck.schema.model import ANY, FieldSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work

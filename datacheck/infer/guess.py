@@ -65,7 +65,7 @@ def guess_fields(
     for name, profile in sorted(fields.items()):
         declared = guess(name, profile, axes, samples, files)
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
-    return _with_preferences(guesses)
+    return _with_continuations(_with_preferences(guesses))
 
 
 def guess(
@@ -174,6 +174,11 @@ def _guess_finite(profile: FieldProfile) -> Guess:
 
 # Bytes of a text up to which it rather is a name or a class: only longer texts get the role text.
 _SHORT_TEXT = 80
+# Fields of Alpaca, TRL and question answering: their texts are trained on, however short.
+_TRAINED_NAMES = frozenset(
+    {"instruction", "input", "output", "prompt", "completion", "response", "question", "answer"}
+)
+_CONTINUING_NAMES = frozenset({"completion", "response"})
 # Keys of a JSON value that the reason names.
 _SHOWN_KEYS = 4
 # Speakers that answer a user, and the user.
@@ -200,7 +205,7 @@ def _guess_text(name: str, profile: FieldProfile) -> Guess:
     if "json" in profile.dtypes:
         keys = profile.record_keys[:_SHOWN_KEYS]
         return Guess({"dtype": "json"}, (f"keys {', '.join(keys)}",) if keys else ())
-    is_short = profile.longest_text <= _SHORT_TEXT
+    is_short = profile.longest_text <= _SHORT_TEXT and name not in _TRAINED_NAMES
     if is_short and re.search(ID_NAMES, name):
         return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
     text = Guess({"dtype": "text"} if is_short else {"role": "text"}, ("text",))
@@ -261,6 +266,15 @@ def _with_preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
         preferred = Guess({"preferred_over": rejected})
         result[name] = guesses[name].without("dtype").plus(role, preferred)
         result[rejected] = guesses[rejected].without("dtype").plus(role)
+    return result
+
+
+def _with_continuations(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Return the guesses, with a chat of answers (TRL: ``completion``) that continues its prompt."""
+    result = dict(guesses)
+    for name in guesses.keys() & _CONTINUING_NAMES:
+        if all(_text_kind(guesses.get(each, Guess())) == "chat" for each in (name, "prompt")):
+            result[name] = guesses[name].plus(Guess({"continues": "prompt"}))
     return result
 
 

@@ -32,9 +32,9 @@ from datacheck.infer.profiling import (
     profile_files,
 )
 from datacheck.infer.roles import names_role
+from datacheck.infer.suggest import SPLITS, patterns
 from datacheck.infer.writing import Draft, Guess, write_draft
 from datacheck.rules.base import first_few
-from datacheck.scan.suggest import SPLITS, patterns
 
 # Share of the samples that must have a part, and of the files that must belong to parts. The others
 # are a fault that a scan should find.

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.rules.base import pluralize
+from datacheck.rules.base import first_few, pluralize
 from datacheck.schema.load import FILES, dump_schema, parse_schema
 from datacheck.schema.model import ANY, Schema, exceeded_limit
 
 _MARK = "# inferred"
+_MOST_LISTED = 12  # names in one sentence
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,30 @@ def any_files_text(name: str, samples: int, notes: Sequence[str], why: str) -> s
             f"extends: {FILES}    {_MARK}: {_inert(why)}",
         ]
     )
+
+
+_EACH = {
+    "": "each file of {files}",
+    "line": "each line or element of {files}",
+    "row": "each row of {files}",
+    "key": "each key of {files}",
+    "episode": "each episode of {files}",
+}
+
+
+def assumptions(schema: Schema) -> list[str]:
+    """Return sentences with the assumptions of a draft: its samples, and the roles of fields."""
+    files = first_few(schema.samples.files, _MOST_LISTED)
+    each = schema.samples.each or ""
+    samples = _EACH.get(each, f"each {each} of {{files}}").format(files=files)
+    with_role = [f"{name} ({field.role})" for name, field in schema.fields.items() if field.role]
+    without = [name for name, field in schema.fields.items() if not field.role and name != ANY]
+    lines = [f"{samples} is a sample"]
+    if with_role:
+        lines.append(f"roles guessed: {first_few(with_role, _MOST_LISTED)}")
+    if without:
+        lines.append(f"without a role: {first_few(without, _MOST_LISTED)}")
+    return lines
 
 
 def _first_line(samples: int) -> str:

@@ -170,6 +170,11 @@ def pairs_of(schema: Schema) -> list[tuple[str, str]]:
     ]
 
 
+def prompts_of(schema: Schema) -> frozenset[str]:
+    """Return the chats that another field continues: nothing is trained on them."""
+    return frozenset(spec.continues for _, spec in schema.of_role("chat") if spec.continues)
+
+
 def is_plain(chat: Any) -> bool:
     """Tell whether a chat is a list of messages with a role and a text each, and nothing else."""
     return isinstance(chat, list) and all(

@@ -137,6 +137,7 @@ def _specs(role: str) -> list[FieldSpec]:
             must_be=False,
             speakers=("user",),
             train_on="user",
+            continues=other,
             preferred_over=other,
             label_of=other,
             shift=0,

@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from datacheck.model.finding import Progress
     from datacheck.scan.run import run_scan
     from datacheck.scan.scan_run import FailOn, Request, ScanRun
-    from datacheck.scan.start import fitting, paths_of, scan, scan_loader, schema_for
+    from datacheck.scan.start import paths_of, scan, scan_loader, schema_for
 
 __all__ = [
     "FailOn",
     "Progress",
     "Request",
     "ScanRun",
-    "fitting",
     "paths_of",
     "run_scan",
     "scan",

@@ -104,7 +104,7 @@ class ScannedDataset:
         """
         work = plan_work(self.schema, self.listing)
         if not work.items and not any(note.missing for note in work.notes):
-            from datacheck.scan.suggest import mismatch_error  # noqa: PLC0415  it loads all built-in schemas
+            from datacheck.infer.suggest import mismatch_error  # noqa: PLC0415  it loads all built-in schemas
 
             raise UsageError(mismatch_error(self.schema, self.listing, self.data))
         indexed = with_indexes(work, self.schema, self.listing)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.model.finding import Progress
+from datacheck.model.table import Texts
 from datacheck.rules import rules_for
+from datacheck.rules.base import pluralize
 from datacheck.rules.selection import rule_complaints
 from datacheck.scan.run import run_scan
 from datacheck.scan.scan_run import COMPARED, Audit, FailOn, Request, ScanRun
 from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
+from datacheck.sources.kinds import NO_GROUP
+from datacheck.sources.listing import Listing
 
 __all__ = [
     "FailOn",
     "Progress",
     "Request",
     "ScanRun",
-    "fitting",
     "paths_of",
     "run_scan",
     "scan",
@@ -36,33 +39,103 @@ def scan(
     *,
     roots: Mapping[str, str | Path] | None = None,
     progress: Progress | None = None,
+    report: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> ScanRun:
     """Scan a dataset: ``datacheck scan`` without printing.
 
     Args:
         data: folder, file or Zarr folder.
-        schema: a schema, the name of a built-in one, or a file; None: the built-in one that fits.
+        schema: a schema, the name of a built-in one, or a file; None: the built-in one that fits,
+            else a draft of what is in the files, as `datacheck init` makes it.
         roots: extra folders by name.
         progress: called after each task.
+        report: called, where `schema` is None, with lines about the schema that is used.
         options: see `Request`.
 
     Raises:
-        UsageError: the data are missing or empty, no schema or several fit, an option or a waiver
-            is wrong.
+        UsageError: the data are missing or empty, no format reads them, several schemas fit, an
+            option or a waiver is wrong.
         StorageError: the results cannot be written, or the Dask cluster refuses.
     """
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
+    if schema is None:
+        request = Request(Path(data), folders, **options)
+        return _scan_with_fitting_schema(request, progress, report)
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
     paths = options.pop("paths", None) or paths_of(
         chosen, None if isinstance(schema, Schema) else schema
     )
-    run = run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
-    if schema is None:
-        from datacheck.scan.suggest import check_layout  # noqa: PLC0415  it loads all built-in schemas
+    return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
 
-        check_layout(run, Path(data))
-    return run
+
+_FEW = 10  # if less than a tenth of the files fit, report how many: the schema may be wrong
+
+
+def _scan_with_fitting_schema(
+    request: Request, progress: Progress | None, report: Callable[[str], None]
+) -> ScanRun:
+    """Scan with the built-in schema that fits, else with a draft of what is in the files."""
+    data = request.data
+    listing = list_dataset(data)
+    schema = _builtin_that_fits(data, listing)
+    if schema is None:
+        return run_scan(_drafted(data, listing, report), request, progress)
+    fitting_files, files = matches(schema, listing), len(listing.entries)
+    few = f" {fitting_files:,} of {files:,} files" if fitting_files * _FEW < files else ""
+    report(f"schema {schema.name} (its file patterns fit{few}; choose another with --schema)")
+    run = run_scan(schema, request, progress)
+    lacking = _lacking_group(run)
+    if not lacking:
+        return run
+    report(f"schema {schema.name} is not the right one: no file holds a group like {lacking}")
+    return run_scan(_draft(data, report), request, progress)
+
+
+def _drafted(data: Path, listing: Listing, report: Callable[[str], None]) -> Schema:
+    """Return a draft for data that no built-in schema fits.
+
+    Raises:
+        UsageError: a built-in schema fits a folder above or below, so a draft would judge the
+            wrong one.
+    """
+    from datacheck.infer.suggest import elsewhere, no_schema_fits  # noqa: PLC0415  it loads all built-in schemas
+
+    if elsewhere(data, listing):
+        raise UsageError(no_schema_fits(data, listing))
+    return _draft(data, report)
+
+
+def _draft(data: Path, report: Callable[[str], None]) -> Schema:
+    """Return a draft of what is in the files, and report what it assumes.
+
+    Raises:
+        UsageError: no format reads any of the files.
+    """
+    from datacheck.infer.draft import draft  # noqa: PLC0415  only data that no built-in schema fits need it
+    from datacheck.infer.suggest import typed  # noqa: PLC0415  as above
+    from datacheck.infer.writing import assumptions  # noqa: PLC0415  as above
+    from datacheck.schema.load import parse_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
+    drafted = draft(data)
+    schema = parse_schema(drafted.text)
+    report(f"no built-in schema fits: one was drafted from {pluralize(drafted.samples, 'sample')}")
+    for line in (*assumptions(schema), *drafted.notes):
+        report(f"    {line}")
+    report(
+        f"    to correct the draft: datacheck init {typed(data)}, then scan with --schema "
+        f"datacheck.yaml"
+    )
+    return schema
+
+
+def _lacking_group(run: ScanRun) -> str:
+    """Return the group that all samples lack, so that the schema is wrong; "" if some hold it."""
+    start = f"DC101 {NO_GROUP}"
+    reasons = Texts.of(run.table.reasons).words
+    if not len(run.table) or not all(reason.startswith(start) for reason in reasons):
+        return ""
+    return reasons[0].removeprefix(start).strip()
 
 
 def scan_loader(
@@ -158,22 +231,26 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     if name is None:
-        return fitting(data)[0]
+        listing = list_dataset(data)
+        schema = _builtin_that_fits(data, listing)
+        if schema is None:
+            from datacheck.infer.suggest import no_schema_fits  # noqa: PLC0415  it loads all built-in schemas
+
+            raise UsageError(no_schema_fits(data, listing))
+        return schema
     return load_schema(name, lambda schema: list(rule_complaints(schema, rules_for(schema))))
 
 
-def fitting(data: Path) -> tuple[Schema, int, int]:
-    """Return the built-in schema whose patterns fit, how many files fit, and how many exist.
+def _builtin_that_fits(data: Path, listing: Listing) -> Schema | None:
+    """Return the built-in schema whose file patterns fit; None where none fits.
 
     Raises:
-        UsageError: the data are missing or empty, or none or several fit.
+        UsageError: no format reads the files, or several schemas fit.
     """
-    from datacheck.scan.suggest import advice, texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
+    from datacheck.infer.suggest import texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    listing = list_dataset(data)
     problem = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
     if problem:
         raise UsageError(problem)
-    schema = choose_schema(lambda schema: matches(schema, listing), lambda: advice(data, listing))
-    return schema, matches(schema, listing), len(listing.entries)
+    return choose_schema(lambda schema: matches(schema, listing))

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
+from datacheck.errors import SchemaError, StorageError, UsageError
 from datacheck.schema.complaints import (
     Complaint,
     FileLine,
@@ -148,33 +148,23 @@ def chosen_by_files() -> dict[str, Schema]:
     return {name: schema for name, schema in schemas.items() if name not in presets}
 
 
-def choose_schema(
-    matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list
-) -> Schema:
-    """Return the built-in schema whose file patterns match a folder.
+def choose_schema(matches: Callable[[Schema], int]) -> Schema | None:
+    """Return the built-in schema whose file patterns match a folder; None if no schema does.
 
     Args:
         matches: returns how many files of the folder a schema's patterns match.
-        advice: returns further lines for the message if no schema matches.
 
     Raises:
-        UsageError: no schema matches, or several do; the message lists the candidates and the
-            option to use.
+        UsageError: several schemas match; the message lists them and the option to use.
     """
     schemas = chosen_by_files()
     counts = {name: matches(schema) for name, schema in schemas.items()}
     fitting = [name for name, count in counts.items() if count]
     whole = _choose_whole(set(fitting), matches)
-    if whole is not None:
+    if whole is not None or not fitting:
         return whole
     if len(fitting) == 1:
         return schemas[fitting[0]]
-    if not fitting:
-        msg = (
-            "no built-in schema fits the files found here. Say what they are: --schema NAME|FILE "
-            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
-        )
-        raise UsageError(ManyLines.of([msg, *advice()]))
     listed = ", ".join(
         f"{name} ({counts[name]} file{'s' if counts[name] > 1 else ''})" for name in fitting
     )

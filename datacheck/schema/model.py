@@ -237,6 +237,8 @@ class FieldSpec(_Model):
     """Allowed speakers of a chat; default: any."""
     train_on: str | None = None
     """The speaker whose turns are trained on; default ``assistant``."""
+    continues: str | None = None
+    """The chat with the turns before these: the prompt of an answer."""
     preferred_over: str | None = None
     """The field with the rejected answer to the same prompt."""
     label_of: str | None = None

@@ -255,6 +255,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "annotates": frozenset({"captions", "boxes", "id"}),
     "encodes": frozenset({"ground_truth"}),
     "share": frozenset({"mask", "depth"}),
+    "continues": frozenset({"chat"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"labels"}),
     "shift": frozenset({"labels"}),
@@ -369,6 +370,7 @@ _REFERENCES: Mapping[str, frozenset[str]] = {
     "encloses": frozenset({"points"}),
     "pixels_of": frozenset({"image"}),
     "annotates": frozenset({"instance", "segment"}),
+    "continues": frozenset({"chat"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"tokens"}),
 }

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.infer.suggest import foreign_lines
 from datacheck.model.finding import Severity
 from datacheck.model.table import CHECKED, SKIPPED, Measured, Table
 from datacheck.rules import catalogue
@@ -15,7 +16,6 @@ from datacheck.scan import Request, run_scan
 from datacheck.scan.coverage import coverage as read_coverage
 from datacheck.scan.coverage import first_bytes_notes, notes_with_unread
 from datacheck.scan.run_state import RunState, Slots
-from datacheck.scan.suggest import foreign_lines
 from datacheck.scan.summary import RunContext, report_of
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from datacheck.errors import UsageError
+from datacheck.infer import suggest
 from datacheck.infer.draft import draft
-from datacheck.scan import scan, suggest
+from datacheck.scan import scan, schema_for
 from datacheck.scan.scanned_dataset import list_dataset
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
@@ -22,8 +23,9 @@ def touched(folder, *paths):
 
 
 def said(data, schema=None):
+    """Return the error of a scan with a schema, and of the commands that choose one themselves."""
     with pytest.raises(UsageError) as caught:
-        scan(data, schema)
+        scan(data, schema) if schema else schema_for(Path(data), None)
     return str(caught.value)
 
 

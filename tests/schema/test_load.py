@@ -525,9 +525,8 @@ def test_one_fitting_schema_is_chosen():
     assert choose_schema(lambda schema: 3 if schema.name == "ho3d" else 0).name == "ho3d"
 
 
-def test_no_fitting_schema_suggests_the_one_for_any_folder():
-    with pytest.raises(UsageError, match="--schema files checks any folder"):
-        choose_schema(lambda schema: schema.name == "files")
+def test_the_schema_for_any_folder_is_never_chosen():
+    assert choose_schema(lambda schema: schema.name == "files") is None
 
 
 def test_several_fitting_schemas_are_listed_with_their_files():

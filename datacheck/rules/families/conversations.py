@@ -33,6 +33,7 @@ from datacheck.rules.chat_turns import (
     chats_in,
     order_of,
     pairs_of,
+    prompts_of,
     turns_of,
 )
 from datacheck.rules.measures import form
@@ -52,6 +53,12 @@ _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
 # Types of message parts that are tool calls, by several writers.
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})
+_INSTEAD = (
+    "reasoning_content",
+    "thinking",
+    "audio",
+    "refusal",
+)  # what a turn may hold besides text
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
 UNKNOWN = 1
@@ -159,7 +166,7 @@ def _parses(text: str) -> bool:
 
 
 @measure(
-    "speakers", version=7, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on")
+    "speakers", version=8, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on")
 )
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Order of speakers, and empty turns.
@@ -258,10 +265,11 @@ def _empty_turns(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, 
     hollow = mute = unsaid = 0
     for message in messages:
         content = content_of(message)
+        content = "" if content is None or content == [] else content  # JSON null, no parts
         if not isinstance(content, str):
             continue
         if not content.strip():
-            silent = not (message.get("tool_calls") or message.get("reasoning_content"))
+            silent = not (_is_call(message) or any(map(message.get, _INSTEAD)))
             hollow += silent and role_of(message) == learnt
             # An empty system turn is a valid choice: no instruction.
             mute += silent and role_of(message) not in {learnt, "system"}
@@ -473,10 +481,10 @@ def role_order(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Every speaker is among ``speakers``. Someone asks before the first answer. A tool replies
         only to a call. Tools and tool calls that are stored as text are valid JSON. The last turn
-        is an answer, unless the answers are fields of their own (``preferred_over``). No user
-        speaks twice in a row, where this is rare (at most 5 % of the chats). Spans in a turn
-        (``start``, ``exclusive_end``) end within its text, where they do so in at least half of the
-        chats with spans.
+        is an answer, unless the answers are fields of their own (``preferred_over``,
+        ``continues``). No user speaks twice in a row, where this is rare (at most 5 % of the
+        chats). Spans in a turn (``start``, ``exclusive_end``) end within its text, where they do so
+        in at least half of the chats with spans.
     Why it matters:
         Chat templates drop such turns silently, or raise an exception in the middle of an epoch.
     Measure:
@@ -542,8 +550,12 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
 
     Notes:
         The answers of a preference pair may stand alone, and the chat next to them ends with the
-        question.
+        question. So does a chat that another field continues, whose turns may begin with an answer.
     """
+    if (bit == NO_USER and case.spec.continues) or (
+        bit == LAST and case.name in prompts_of(case.schema)
+    ):
+        return np.zeros(len(rows), bool)
     pairs = pairs_of(case.schema)
     mine = any(case.name in pair for pair in pairs)
     mask = np.ones(len(rows), bool)

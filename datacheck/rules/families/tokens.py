@@ -29,6 +29,7 @@ from datacheck.rules.chat_turns import (
     chats_in,
     chats_of,
     pairs_of,
+    prompts_of,
     trained,
     turns_of,
     vocabulary,
@@ -157,23 +158,31 @@ def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
 @measure(
     "turns",
-    version=2,
+    version=3,
     per="sample",
-    uses=("tokenizer", "fields.role", "fields.train_on", "fields.preferred_over"),
+    uses=(
+        "tokenizer",
+        "fields.role",
+        "fields.train_on",
+        "fields.continues",
+        "fields.preferred_over",
+    ),
 )
 def turns(block: Block, schema: Schema) -> Columns:
     """Answers and prompt length of a text by bytes: ``<field>:answers``, ``<field>:prompt_bytes``.
 
     `answers` counts the turns to learn from, `prompt_bytes` the bytes before the first. An answer
     that begins with white space does not count for the bytes: tokenizers may join it with the
-    marker. A chat next to a preference pair, which holds its answers, has no columns.
+    marker. A chat next to a preference pair, which holds its answers, has no columns, nor has a
+    chat that another field continues.
     """
     spec = schema.tokenizer or TokenizerSpec()
     preferred = [pair for pair in pairs_of(schema) if block.fields.keys() >= set(pair)]
+    prompts = prompts_of(schema)
     columns: dict[str, Array] = {}
     for name, field in chats_of(schema):
         column = block.fields.get(name)
-        if preferred and not any(name in pair for pair in preferred):
+        if name in prompts or (preferred and not any(name in pair for pair in preferred)):
             continue
         if column is not None and column.kind != "array":
             speaker = field.train_on or "assistant"

@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from datacheck.errors import ManyLines, UsageError
+from datacheck.errors import ManyLines
 from datacheck.formats.base import format_of, formats
 from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
-from datacheck.model.table import Texts
 from datacheck.rules.base import pluralize
-from datacheck.scan.scan_run import ScanRun
-from datacheck.schema.load import chosen_by_files
+from datacheck.schema.load import FILES, builtin, chosen_by_files
 from datacheck.schema.model import Schema, file_templates
 from datacheck.sources import matches
-from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.listing import Listing, target
 
 SPLITS = frozenset(
@@ -295,6 +292,15 @@ def foreign_lines(listing: Listing) -> list[str]:
     ]
 
 
+def no_schema_fits(data: Path, listing: Listing) -> str:
+    """Return the error about data that no built-in schema fits."""
+    message = (
+        "no built-in schema fits the files found here. Say what they are: --schema NAME|FILE "
+        f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
+    )
+    return ManyLines.of([message, *advice(data, listing)])
+
+
 def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[str]:
     """Return indented lines that say which commands to type.
 
@@ -309,7 +315,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
     """
     schemas = chosen_by_files()
     if wanted is None:
-        lines = [*_elsewhere(data, listing, schemas), *_other_names(listing, schemas)]
+        lines = [*elsewhere(data, listing), *_other_names(listing, schemas)]
     else:
         fitting = {
             name: count for name, schema in schemas.items() if (count := matches(schema, listing))
@@ -319,7 +325,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
             f"schema {name} fits {count:,} of them: --schema {name}"
             for name, count in fitting.items()
         ]
-        lines += [*_elsewhere(data, listing, candidates), *_other_names(listing, candidates)]
+        lines += [*elsewhere(data, listing, candidates), *_other_names(listing, candidates)]
     lines += foreign_lines(listing)
     byte_counts = _bytes_by_ending(listing)
     sides = {
@@ -366,17 +372,28 @@ def by_ending(paths: Iterable[str]) -> str:
     )
 
 
-def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
-    """Yield schemas that fit a folder above or below: the wrong level is the usual mistake."""
+def elsewhere(
+    data: Path, listing: Listing, schemas: Mapping[str, Schema] | None = None
+) -> list[str]:
+    """Return a line for each schema that fits a folder above or below: a usual mistake.
+
+    Args:
+        data: folder or file, as the user named it.
+        listing: its files.
+        schemas: by name; None: the built-in ones.
+    """
+    schemas = chosen_by_files() if schemas is None else schemas
+    lines = []
     paths = [path for path in listing.entries.paths[:: _step(listing)] if not path.startswith("@")]
     root, _ = target(data)
     for name, schema in schemas.items():
         folder = _above(schema, root, paths) or _below(schema, root, paths)
         if folder is not None:
-            yield (
+            lines.append(
                 f"schema {name} fits the folder {folder}: datacheck scan {typed(folder)} "
                 f"--schema {name}"
             )
+    return lines
 
 
 def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
@@ -396,24 +413,6 @@ def _below(schema: Schema, root: Path, paths: list[str]) -> Path | None:
         if counted:
             return root.joinpath(*max(counted, key=lambda folder: counted[folder]))
     return None
-
-
-def check_layout(run: ScanRun, data: Path) -> None:
-    """Refuse a scan whose schema was chosen by file names, where no file has the schema's groups.
-
-    Raises:
-        UsageError: the schema is wrong: every sample is unreadable for that reason.
-    """
-    reasons = Texts.of(run.table.reasons).words
-    if not len(run.table) or any(not reason.startswith(f"DC101 {NO_GROUP}") for reason in reasons):
-        return
-    group_pattern = reasons[0].removeprefix(f"DC101 {NO_GROUP} ")
-    msg = (
-        f"{data}: no built-in schema fits. Its files are called as those of {run.schema.name}, but "
-        f"none holds a group "
-        f"like {group_pattern}: datacheck init {typed(data)} drafts a schema from what is in them"
-    )
-    raise UsageError(msg)
 
 
 def _shown(folder: Path) -> Path:

@@ -1,0 +1,130 @@
+"""A scan of data that no built-in schema fits: it drafts one, says so, and judges with it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.infer.draft import draft
+from datacheck.model.finding import Severity
+from datacheck.scan import scan
+from datacheck.schema.load import load_schema
+
+WORDS = "the arm moves a red cup over the blue box, then closes a green door slowly again"
+
+
+def words(i, count):
+    names = WORDS.split()
+    return " ".join(names[(i * 7 + k * (i % 5 + 1)) % len(names)] for k in range(count)) + f" {i}"
+
+
+def ask(i):
+    return {"role": "user", "content": words(i, 12)}
+
+
+def answer(i):
+    return {"role": "assistant", "content": words(i + 1000, 15)}
+
+
+def sharegpt(i):
+    turns = [{"from": "human", "value": words(i, 9)}, {"from": "gpt", "value": words(i, 20)}]
+    return {"id": f"c{i}", "conversations": turns}
+
+
+LAYOUTS = {
+    "sharegpt": (sharegpt, {"conversations": "chat", "id": "id"}),
+    "openai": (lambda i: {"messages": [ask(i), answer(i)]}, {"messages": "chat"}),
+    "alpaca": (
+        lambda i: {"instruction": words(i, 6), "input": "", "output": words(i, 9)},
+        {"instruction": "text", "input": "text", "output": "text"},
+    ),
+    "prompt and completion": (
+        lambda i: {"prompt": [ask(i)], "completion": [answer(i)]},
+        {"prompt": "chat", "completion": "chat"},
+    ),
+    "preferences": (
+        lambda i: {"prompt": words(i, 9), "chosen": words(i, 20), "rejected": words(i, 12)},
+        {"prompt": "text", "chosen": "text", "rejected": "text"},
+    ),
+    "preferred chats": (
+        lambda i: {"chosen": [ask(i), answer(i)], "rejected": [ask(i), answer(i + 1)]},
+        {"chosen": "chat", "rejected": "chat"},
+    ),
+    "KTO": (
+        lambda i: {"prompt": words(i, 9), "completion": words(i, 20), "label": bool(i % 2)},
+        {"prompt": "text", "completion": "text", "label": "class"},
+    ),
+}
+
+
+def written(folder, rows, name="train.jsonl"):
+    folder.mkdir()
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    if name.endswith(".json"):
+        text = json.dumps(rows)
+    (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_for_training_a_language_model_is_read_without_a_schema(tmp_path, layout, name):
+    row, roles = LAYOUTS[layout]
+    data = written(tmp_path / "d", [row(i) for i in range(60)], name)
+    lines = []
+    run = scan(data, output=tmp_path / "out", report=lines.append)
+    assert {name: field.role for name, field in run.schema.fields.items()} == roles
+    assert len(run.table) == 60
+    assert (run.report.findings, run.report.exit_code) == ([], 0)
+    assert lines[0] == "no built-in schema fits: one was drafted from 60 samples"
+    assert f"    each line or element of {name} is a sample" in lines
+    assert f"datacheck init {data}" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "spoil", "code"),
+    [
+        ("sharegpt", lambda row: row["conversations"][1].update(value=""), "DC705"),
+        ("sharegpt", lambda row: row["conversations"].pop(), "DC702"),
+        ("sharegpt", lambda row: row["conversations"].reverse(), "DC706"),
+        ("openai", lambda row: row["messages"][1].update(content=" "), "DC705"),
+        ("openai", lambda row: row["messages"][1].update(content=None), "DC705"),
+        ("openai", lambda row: row["messages"][1].pop("content"), "DC705"),
+        ("alpaca", lambda row: row.update(output=""), "DC705"),
+        ("prompt and completion", lambda row: row["completion"].clear(), "DC702"),
+        ("preferences", lambda row: row.update(rejected=row["chosen"]), "DC712"),
+        ("preferred chats", lambda row: row.update(rejected=row["chosen"]), "DC712"),
+    ],
+)
+def test_a_fault_in_such_a_layout_is_found_without_a_schema(tmp_path, layout, spoil, code):
+    rows = [LAYOUTS[layout][0](i) for i in range(60)]
+    for i in (7, 30):
+        spoil(rows[i])
+    run = scan(written(tmp_path / "d", rows), output=tmp_path / "out")
+    (found,) = run.report.findings
+    assert (found.code, found.rows.tolist()) == (code, [7, 30])
+    assert run.report.exit_code == (found.severity is Severity.ERROR)
+
+
+def test_the_draft_is_the_schema_of_the_run_and_that_of_init(tmp_path):
+    data = tmp_path / "d"
+    data.mkdir()
+    for i in range(12):
+        values = np.random.default_rng(i).uniform(-1, 1, (50, 3)).astype(np.float32)
+        np.savez(data / f"{i}.npz", points=values)
+    run = scan(data, output=tmp_path / "out")
+    assert run.report.exit_code == 0
+    (tmp_path / "mine.yaml").write_text(draft(data).text)
+    assert load_schema(tmp_path / "out/schema.yaml").fields == run.schema.fields
+    assert load_schema(tmp_path / "mine.yaml").fields == run.schema.fields
+
+
+def test_a_folder_above_that_a_built_in_schema_fits_is_named_in_place_of_a_draft(tmp_path):
+    below = tmp_path / "HO3D/train/SM1/meta"
+    below.mkdir(parents=True)
+    np.savez(below / "a.npz", a=np.ones(3))
+    (below / "0000.pkl").write_bytes(b"x")
+    with pytest.raises(UsageError, match="schema ho3d fits the folder"):
+        scan(below, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
