@@ -340,7 +340,7 @@ def _guess_point_table(
     parts = [
         _coordinates(profile),
         *triples,
-        *_other_columns(columns, 3 + 3 * len(triples), has_labels=bool(triples)),
+        *_other_columns(columns, 3 + 3 * len(triples), profile, has_labels=bool(triples)),
     ]
     words = [part.name if part.width == 1 else f"{part.name}:{part.width}" for part in parts]
     cut = Guess(
@@ -403,32 +403,35 @@ def _color_range(triple: Sequence[_PointColumn]) -> str:
 
 
 def _other_columns(
-    columns: Sequence[_PointColumn], start: int, *, has_labels: bool
+    columns: Sequence[_PointColumn], start: int, profile: FieldProfile, *, has_labels: bool
 ) -> Iterator[_ColumnGroup]:
     """Yield the columns behind colours and normals: labels first, then measurements.
 
     Args:
         columns: all columns of the table.
         start: where the others begin.
+        profile: of the table.
         has_labels: whole numbers are labels, because the table has colours or normals.
     """
     free_names = ["label", "instance"] if has_labels else []
     for number, column in enumerate(columns[start:], start):
         is_label = column.is_whole and column.low >= LEAST_LABEL and column.high < MOST_CLASSES
         if is_label and free_names:
-            yield _label_column(free_names.pop(0), number, column)
+            yield _label_column(free_names.pop(0), number, column, profile)
         elif number == 3 and not column.is_whole and column.low >= 0 and column.high <= 1:
             yield _ColumnGroup("intensity", number, 1, {"role": "value", "range": "0..1"})
         else:
             yield _ColumnGroup(f"column{number}", number, 1, {})
 
 
-def _label_column(name: str, number: int, column: _PointColumn) -> _ColumnGroup:
+def _label_column(
+    name: str, number: int, column: _PointColumn, profile: FieldProfile
+) -> _ColumnGroup:
     spec: dict[str, Any] = {"role": "class" if name == "label" else "instance"}
     if column.low < 0:
         spec["ignore"] = [int(column.low)]
     if name == "label":
-        spec["classes"] = class_range(column.low, column.high)
+        spec["classes"] = class_range(column.low, column.high, profile)
     return _ColumnGroup(name, number, 1, spec)
 
 

@@ -324,8 +324,17 @@ def rounded(value: float, *, down: bool = False) -> float:
     return float(f"{steps * unit:.6g}")
 
 
-def class_range(low: float, high: float) -> str:
-    """Return the classes from the smallest to the largest label; negative labels are no classes."""
+# Samples for each class from which on those that were left out hardly have others.
+_SAMPLES_FOR_CLASS = 10
+
+
+def class_range(low: float, high: float, profile: FieldProfile) -> str:
+    """Return the classes from the smallest to the largest label; negative labels are no classes.
+
+    Where few samples were looked at, there is room for the classes of the others.
+    """
+    if profile.thinned and profile.samples < _SAMPLES_FOR_CLASS * (high + 1):
+        return f"0..{2 * max(0, int(high)) + 10}"
     return f"{max(0, int(low))}..{max(0, int(high))}"
 
 
@@ -354,7 +363,7 @@ def _guess_labels(
 ) -> Guess:
     spec: dict[str, Any] = {}
     if role == "class":
-        spec["classes"] = class_range(low, high)
+        spec["classes"] = class_range(low, high, profile)
     elif low >= 0:
         return Guess()
     if profile.negative:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
+from datacheck.formats.base import format_of
 from datacheck.model.finding import Progress
 from datacheck.model.table import Texts
 from datacheck.rules import rules_for
@@ -15,8 +16,8 @@ from datacheck.rules.selection import rule_complaints
 from datacheck.scan.run import run_scan
 from datacheck.scan.scan_run import COMPARED, Audit, FailOn, Request, ScanRun
 from datacheck.scan.scanned_dataset import list_dataset
-from datacheck.schema.model import Schema
-from datacheck.sources import matches
+from datacheck.schema.model import RuleSpec, Schema
+from datacheck.sources import matches, plan_work
 from datacheck.sources.kinds import NO_GROUP
 from datacheck.sources.listing import Listing
 
@@ -69,7 +70,12 @@ def scan(
     return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
 
 
-_FEW = 10  # if less than a tenth of the files fit, report how many: the schema may be wrong
+# If less than a tenth of the files fit, report how many: the schema may be wrong. If they also have
+# less than a tenth of the bytes, it is wrong.
+_FEW = 10
+# Rules that judge by what a draft expects of all samples though it has looked at some: a missing
+# field, another shape or type, numbers beyond the measured range. They only warn.
+_BY_DRAFT = ("DC121", "DC122", "DC224")
 
 
 def _scan_with_fitting_schema(
@@ -83,6 +89,9 @@ def _scan_with_fitting_schema(
         return run_scan(_drafted(data, listing, report), request, progress)
     fitting_files, files = matches(schema, listing), len(listing.entries)
     few = f" {fitting_files:,} of {files:,} files" if fitting_files * _FEW < files else ""
+    if few and _covers_little(schema, listing):
+        report(f"schema {schema.name} fits{few} only: --schema {schema.name} scans these alone")
+        return run_scan(_draft(data, report), request, progress)
     report(f"schema {schema.name} (its file patterns fit{few}; choose another with --schema)")
     run = run_scan(schema, request, progress)
     lacking = _lacking_group(run)
@@ -90,6 +99,23 @@ def _scan_with_fitting_schema(
         return run
     report(f"schema {schema.name} is not the right one: no file holds a group like {lacking}")
     return run_scan(_draft(data, report), request, progress)
+
+
+def _covers_little(schema: Schema, listing: Listing) -> bool:
+    """Tell whether a schema claims less than a tenth of the bytes of data that are read.
+
+    Pictures, videos and notes accompany data, and do not count.
+    """
+    from datacheck.infer.data_files import is_accompanying  # noqa: PLC0415  few scans need it
+
+    sizes = {
+        path: size
+        for path, size in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)
+        if format_of(path) is not None and not is_accompanying(path)
+    }
+    unclaimed = sum(sizes.get(path, 0) for path in plan_work(schema, listing).unclaimed)
+    total = sum(sizes.values())
+    return bool((total - unclaimed) * _FEW < total)
 
 
 def _drafted(data: Path, listing: Listing, report: Callable[[str], None]) -> Schema:
@@ -126,7 +152,10 @@ def _draft(data: Path, report: Callable[[str], None]) -> Schema:
         f"    to correct the draft: datacheck init {typed(data)}, then scan with --schema "
         f"datacheck.yaml"
     )
-    return schema
+    if "\nextends: " in drafted.text:
+        return schema
+    warnings = {code: RuleSpec(severity="warning") for code in _BY_DRAFT}
+    return schema.model_copy(update={"rules": warnings | schema.rules})
 
 
 def _lacking_group(run: ScanRun) -> str:

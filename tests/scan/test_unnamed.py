@@ -128,3 +128,47 @@ def test_a_folder_above_that_a_built_in_schema_fits_is_named_in_place_of_a_draft
     with pytest.raises(UsageError, match="schema ho3d fits the folder"):
         scan(below, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_built_in_schema_that_fits_next_to_nothing_gives_way_to_a_draft(tmp_path):
+    rows = [LAYOUTS["openai"][0](i) for i in range(3)]
+    data = written(tmp_path / "d", rows, "sft_few.jsonl")
+    for i in range(40):
+        values = np.random.default_rng(i).uniform(-1, 1, (50, 3)).astype(np.float32)
+        np.savez(data / f"{i}.npz", points=values)
+    lines = []
+    run = scan(data, output=tmp_path / "out", report=lines.append)
+    assert lines[0] == (
+        "schema minimind_sft fits 1 of 41 files only: --schema minimind_sft scans these alone"
+    )
+    assert len(run.table) == 40
+    for i in range(40):
+        (data / f"{i}.npz").unlink()
+    (data / "notes.txt").write_text("a " * 10_000)  # notes accompany data
+    for i in range(9):
+        (data / f"{i}.txt").write_text("a " * 10_000)
+    lines = []
+    assert len(scan(data, output=tmp_path / "out", report=lines.append).table) == 3
+    assert lines == [
+        "schema minimind_sft (its file patterns fit 1 of 11 files; choose another with --schema)"
+    ]
+
+
+def test_what_a_draft_expects_of_samples_that_it_has_not_seen_fails_no_scan(tmp_path):
+    (tmp_path / "d").mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(400):  # far more than a draft looks at
+        path = tmp_path / f"d/{i:03}.npz"
+        label, size = np.int64(draw.integers(0, 40)), 3 if i == 7 else 4
+        values = draw.normal(size=(20, size)).astype(np.float32)
+        if i == 11:
+            values[3, 2] = 1e6
+        if i == 13:
+            values[3, 2] = np.nan
+        np.savez(path, label=label, values=values)
+    run = scan(tmp_path / "d", output=tmp_path / "out")
+    found = {(f.code, f.severity): f.rows.tolist() for f in run.report.findings}
+    assert found[("DC221", Severity.ERROR)] == [13]
+    assert found[("DC122", Severity.WARNING)] == [7]
+    assert found[("DC224", Severity.WARNING)] == [11]
+    assert [code for code, severity in found if severity is Severity.ERROR] == ["DC221"]
