@@ -53,6 +53,7 @@ _JUDGES_OF_FIELDS = frozenset(
         "speakers",
         "train_on",
         "continues",
+        "tools",
         "preferred_over",
         "label_of",
         "shift",

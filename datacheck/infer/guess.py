@@ -65,7 +65,7 @@ def guess_fields(
     for name, profile in sorted(fields.items()):
         declared = guess(name, profile, axes, samples, files)
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
-    return _with_continuations(_with_preferences(guesses))
+    return _with_tools(_with_continuations(_with_preferences(guesses)))
 
 
 def guess(
@@ -276,6 +276,17 @@ def _with_continuations(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
         if all(_text_kind(guesses.get(each, Guess())) == "chat" for each in (name, "prompt")):
             result[name] = guesses[name].plus(Guess({"continues": "prompt"}))
     return result
+
+
+def _with_tools(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Return the guesses, with the field ``tools`` as the tools that each chat may call."""
+    if guesses.get("tools", Guess()).spec.get("dtype") not in {"json", "text"}:
+        return dict(guesses)
+    named = Guess({"tools": "tools"})
+    return {
+        name: guess.plus(named) if _text_kind(guess) == "chat" else guess
+        for name, guess in guesses.items()
+    }
 
 
 def _text_kind(guess: Guess) -> str | None:

@@ -21,13 +21,14 @@ from datacheck.schema.model import ANY, FieldSpec, Range, Schema
 
 _TEXT = frozenset(
     [
+        "called",
         "dtype",
         "far_field",
         "id",
         "image_convention",
         "joints",
-        "makeup",
         "lacking",
+        "makeup",
         "missing",
         "refused",
         "spelled",
@@ -45,6 +46,7 @@ _WHOLE = frozenset(
     [
         "bad_row",
         "breaks",
+        "calls",
         "count",
         "dims",
         "joint_columns",
@@ -73,6 +75,7 @@ _ONE = frozenset(
         "boxes",
         "breaks",
         "bytes",
+        "calls",
         "class",
         "closed",
         "content",

@@ -138,6 +138,7 @@ def _specs(role: str) -> list[FieldSpec]:
             speakers=("user",),
             train_on="user",
             continues=other,
+            tools=other,
             preferred_over=other,
             label_of=other,
             shift=0,

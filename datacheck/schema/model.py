@@ -239,6 +239,8 @@ class FieldSpec(_Model):
     """The speaker whose turns are trained on; default ``assistant``."""
     continues: str | None = None
     """The chat with the turns before these: the prompt of an answer."""
+    tools: str | None = None
+    """The field with the tools that a chat may call, a list of OpenAI's form or its JSON text."""
     preferred_over: str | None = None
     """The field with the rejected answer to the same prompt."""
     label_of: str | None = None

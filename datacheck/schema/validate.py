@@ -256,6 +256,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "encodes": frozenset({"ground_truth"}),
     "share": frozenset({"mask", "depth"}),
     "continues": frozenset({"chat"}),
+    "tools": frozenset({"chat"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"labels"}),
     "shift": frozenset({"labels"}),
@@ -358,7 +359,7 @@ def _check_shape(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
             )
 
 
-# The roles that the field has that a key names.
+# The roles that the field has that a key names; none: any field.
 _REFERENCES: Mapping[str, frozenset[str]] = {
     "near": _PLACED,
     "intrinsics": frozenset({"intrinsics"}),
@@ -371,6 +372,7 @@ _REFERENCES: Mapping[str, frozenset[str]] = {
     "pixels_of": frozenset({"image"}),
     "annotates": frozenset({"instance", "segment"}),
     "continues": frozenset({"chat"}),
+    "tools": frozenset(),  # any
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"tokens"}),
 }
@@ -386,7 +388,7 @@ def _check_references(
             continue
         if other not in others:
             yield (*where, key), f"no other field is called {other!r}{_existing(other, others)}"
-        elif schema.fields[other].role not in roles:
+        elif roles and schema.fields[other].role not in roles:
             role = schema.fields[other].role
             found = f"role {role}" if role else "no role"
             yield (

@@ -42,6 +42,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "writing": {"70"},
     "tokens": {"70", "71"},
     "conversations": {"70", "71"},
+    "tool_calls": {"71"},
     "splits": {"80"},
     "drift": {"90"},
     "loaders": {"90"},

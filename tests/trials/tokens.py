@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ _PAIR = {
         "rejected": {"role": "chat"},
     }
 }
+_TOOL_CHAT = {"fields": {"chat": {"role": "chat", "tools": "tools"}, "tools": {"dtype": "json"}}}
 _TEXT = {"fields": {"text": {"role": "text"}}}
 
 
@@ -173,6 +175,64 @@ def _equal(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dic
     return {"rejected": [{"role": "user", "content": "Another question."}, fields["rejected"][-1]]}
 
 
+_WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+}
+
+
+def _calls(rng: np.random.Generator) -> Samples:
+    made = []
+    for number in range(_COUNT):
+        arguments = json.dumps({"city": language(rng), "days": int(rng.integers(1, 9))})
+        chat = _chat(rng)
+        chat[-1:-1] = _called(arguments)
+        made.append(sample(_key(number), {"chat": chat, "tools": _TOOLS}))
+    return made
+
+
+_TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": _WEATHER}}]
+
+
+def _called(arguments: Any, name: str = "weather", reply: str = "c0") -> list[dict[str, Any]]:
+    call = {"id": "c0", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": reply, "content": "21 degrees"},
+    ]
+
+
+_CALL_FAULTS = (
+    "broken",
+    "twice",
+    "no-object",
+    "reply",
+    "unknown",
+    "missing",
+    "type",
+    "filled",
+    "form",
+)
+
+
+def _miscalled(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    chat, right = fields["chat"], '{"city": "Oslo"}'
+    called = {
+        "broken": _called(right[:-2]),
+        "twice": _called(json.dumps(right)),
+        "no-object": _called('["Oslo"]'),
+        "reply": _called(right, reply="c1"),
+        "unknown": _called(right, name="forecast"),
+        "missing": _called('{"days": 2}'),
+        "type": _called('{"city": "Oslo", "days": "2"}'),
+        "filled": _called('{"city": "Oslo", "symbol": null}'),
+        "form": _called({"city": "Oslo"}),
+    }
+    return {"chat": [*chat[:-3], *called[_CALL_FAULTS[int(size)]], chat[-1]]}
+
+
 _ODD = ("\ufffd", "\u00e2\u20ac\u2122", "\u00e4\u00b8\u00ad\u00e6\u0096\u0087", "\x00")
 
 
@@ -204,6 +264,7 @@ _ALL = _each(_shifted, share=1.0)
     ANSWER_NONE,
     OUT_OF_ORDER,
     NOTHING_PREFERRED,
+    WRONG_CALL,
     WRONG_ENCODING,
     MARKER_IN_TEXT,
     LOOP,
@@ -283,6 +344,15 @@ _ALL = _each(_shifted, share=1.0)
         _each(_equal),
         (Size("equal", 1), Size("other prompt", 2)),
         cause=lambda size: ("same", "prompts")[int(size) - 1],
+    ),
+    Trial(
+        "wrong-call",
+        "DC713",
+        _TOOL_CHAT,
+        _calls,
+        _each(_miscalled),
+        tuple(Size(kind, number) for number, kind in enumerate(_CALL_FAULTS)),
+        cause=lambda size: _CALL_FAULTS[int(size)],
     ),
     Trial(
         "wrong-encoding",

@@ -1,0 +1,117 @@
+"""Calls of tools, and the replies to them: their arguments, tools and ids."""
+
+import json
+
+import pytest
+
+from datacheck.model.finding import Severity
+from datacheck.scan import scan
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+def chat(arguments, name="weather", reply="c1", content=None):
+    function = {"name": name, "arguments": arguments}
+    return [
+        {"role": "user", "content": "How will the weather be?"},
+        {
+            "role": "assistant",
+            "content": content,
+            "tool_calls": [{"id": "c1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": reply, "content": "sunny"},
+        {"role": "assistant", "content": "It will be sunny."},
+    ]
+
+
+def good(i):
+    return {"city": f"town {i}", "days": i % 7}
+
+
+def found(tmp_path, rows):
+    """Return (kind, severity, rows) of the findings of a scan without a schema."""
+    (tmp_path / "d").mkdir()
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "d/calls.jsonl").write_text(text)
+    run = scan(tmp_path / "d", output=tmp_path / "out")
+    assert {f.code for f in run.report.findings} <= {"DC713"}
+    return {(f.kind, f.severity, tuple(f.rows.tolist())) for f in run.report.findings}
+
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+
+
+@pytest.mark.parametrize("form", [json.dumps, dict])
+@pytest.mark.parametrize("tools", [lambda value: value, json.dumps])
+def test_calls_that_fit_their_tools_are_silent(tmp_path, form, tools):
+    rows = [{"messages": chat(form(good(i))), "tools": tools([WEATHER])} for i in range(30)]
+    assert found(tmp_path, rows) == set()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "severity"),
+    [
+        (chat('{"city": "Oslo'), "broken", ERROR),
+        (chat('{"city": "Oslo', content="I look."), "broken", ERROR),
+        (chat(json.dumps(json.dumps({"city": "Oslo"}))), "twice", ERROR),
+        (chat('["Oslo"]'), "no-object", ERROR),
+        (chat('"Oslo"'), "no-object", ERROR),
+        (chat('{"city": "Oslo"}', reply="c2"), "reply", ERROR),
+        (chat('{"city": "Oslo"}', name="forecast"), "unknown", WARNING),
+        (chat('{"days": 3}'), "missing", WARNING),
+        (chat('{"city": null}'), "missing", WARNING),
+        (chat('{"city": "Oslo", "days": "3"}'), "type", WARNING),
+        (chat('{"city": "Oslo", "days": true}'), "type", WARNING),
+        (chat('{"city": 3}'), "type", WARNING),
+        (chat('{"city": "Oslo", "symbol": null}'), "filled", WARNING),
+        (chat({"city": "Oslo"}), "form", WARNING),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_named(tmp_path, wrong, kind, severity):
+    rows = [{"messages": chat(json.dumps(good(i))), "tools": [WEATHER]} for i in range(30)]
+    rows[4]["messages"] = wrong
+    assert found(tmp_path, rows) == {(kind, severity, (4,))}
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        chat('{"city": "Oslo", "days": 3.0}'),  # a whole number is an integer in JSON schema
+        chat('{"city": "Oslo", "days": null}'),  # an optional argument
+        chat('{"city": "Oslo", "unit": "C"}'),  # further arguments are allowed
+    ],
+)
+def test_what_json_schema_allows_is_no_fault(tmp_path, right):
+    rows = [{"messages": chat(json.dumps(good(i))), "tools": [WEATHER]} for i in range(30)]
+    rows[4]["messages"] = right
+    assert found(tmp_path, rows) == set()
+
+
+def test_without_declared_tools_and_ids_only_the_form_is_judged(tmp_path):
+    rows = [{"messages": chat(json.dumps(good(i)), name=f"tool{i % 3}")} for i in range(30)]
+    for row in rows:
+        del row["messages"][1]["tool_calls"][0]["id"]
+    rows[3]["messages"][1]["tool_calls"][0]["function"]["arguments"] = "city: Oslo"
+    assert found(tmp_path, rows) == {("broken", ERROR, (3,))}
+
+
+def test_calls_of_sharegpt_are_turns_of_their_own(tmp_path):
+    def turns(call, i):
+        speakers = ("human", "function_call", "observation", "gpt")
+        texts = (f"How is town {i}?", call, "sunny", f"It is sunny in town {i}.")
+        return [{"from": f, "value": t} for f, t in zip(speakers, texts, strict=True)]
+
+    calls = [json.dumps({"name": "weather", "arguments": good(i)}) for i in range(30)]
+    calls[9] = '{"name": "weather", "arguments": {"city": "Oslo"'
+    rows = [{"conversations": turns(call, i)} for i, call in enumerate(calls)]
+    assert found(tmp_path, rows) == {("broken", ERROR, (9,))}
