@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
+
+from tests.ports import free_port
 
 LIMIT_S = 800
 
 
 def run_ranks(python, script, folder, repository):
     """Run a script, given as text, as two ranks that record into a folder; return the run in it."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
     env = os.environ | {
         "PYTHONPATH": str(repository),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
+        "MASTER_PORT": str(free_port()),
     }
     env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [python, "-c", script, str(folder)]

@@ -18,6 +18,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.ports import free_port
+
 BUCKET = "caches"
 KEY, SECRET = "the-access-key", "the-secret-that-nobody-may-see"
 WEED = Path(sys.executable).with_name("weed")
@@ -133,11 +135,10 @@ class Server:
 
 def _free_ports() -> dict[str, int]:
     names = [name + end for name in _PORTS for end in ("", ".grpc")]
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in names]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return {name: one.getsockname()[1] for name, one in zip(names, sockets, strict=True)}
+    ports = set[int]()
+    while len(ports) < len(names):
+        ports.add(free_port())
+    return dict(zip(names, ports, strict=True))
 
 
 def _end_with_parent() -> None:

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 import re
-import socket
 import subprocess
 
 import numpy as np
@@ -19,6 +18,7 @@ from datacheck.torch import CachedDataset, Sampler
 from tests import forked
 from tests.cache.make import make_cache
 from tests.conftest import shared_folder
+from tests.ports import free_port
 
 COUNT = 16
 LIMIT_S = 800  # two processes of Lightning take 10 s on a machine of their own
@@ -61,7 +61,11 @@ def run(repository, snippets, tmp_path, cache, python):
         command = [python, str(repository / "tests/torch" / script)]
         command += [more[0] if more else "", str(cache), str(tmp_path), *more[1:]]
         places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks or 0)]
-        meet = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        meet = {
+            "WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+        }
         meet |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         common = os.environ | {"PYTHONPATH": path, "STARTS_RANKS": python}
         envs = [common | meet | place for place in places]
@@ -86,12 +90,6 @@ def run(repository, snippets, tmp_path, cache, python):
         return "".join(out for out, _ in said)
 
     return run
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
 
 
 def served(folder, rank=0):

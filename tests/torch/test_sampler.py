@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import socket
 
 import numpy as np
 import pytest
@@ -28,6 +27,7 @@ from datacheck.model.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Mix, ResamplingDataset, Sampler, Windows
 from datacheck.torch.order import unpack
 from tests.cache.make import make_cache
+from tests.ports import free_port
 
 BAD = [2, 5, 6]
 
@@ -505,9 +505,7 @@ def of_rank(rank, port, results):
 
 
 def test_rank_and_world_size_are_those_of_torch_distributed(forked_workers):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     context = multiprocessing.get_context("spawn")
     results = context.Queue()
     processes = [context.Process(target=of_rank, args=(rank, port, results)) for rank in range(2)]
