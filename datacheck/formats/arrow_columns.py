@@ -2,15 +2,16 @@
 
 A column is an array of all rows: numbers, dates as their count, and lists of numbers of one length
 as one more axis each. Columns of text are JSON lists of text, and lists of different lengths are
-JSON too. A column of any other type (bytes, records) is absent, and reading it raises an error that
-says why. A null is NaN among floats, "" among texts, and an error anywhere else: no integer, time
-or list is invented for it.
+JSON too, as are records (structs) of numbers, texts, lists and records: the messages of a chat. A
+column of any other type (bytes, maps) is absent, and reading it raises an error that says why. A
+null is NaN among floats, "" among texts, null in a record, and an error anywhere else: no integer,
+time or list is invented for it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from datacheck.model.sample import Array, Container
 _STEPS: dict[tuple[Any, ...], Array | None] = {}
 _MOST_STEPS = 256
 _PIECE = 1 << 20  # indices that are handled at once
+_VALUE_BYTES = 64  # of a value of a record, at least
 
 
 class ArrowColumns(Container):
@@ -56,7 +58,12 @@ class ArrowColumns(Container):
         if len(self._types) != len(schema):
             msg = "two columns have one name"
             raise FormatError(msg)
-        self.passed = sorted(name for name, kind in self._types.items() if _leaf(pa, kind) is None)
+        self._records = {name for name, kind in self._types.items() if _is_record(pa, kind)}
+        self.passed = sorted(
+            name
+            for name, kind in self._types.items()
+            if _leaf(pa, kind) is None and name not in self._records
+        )
         self.opaque = any(_holds_bytes(pa, self._types[name]) for name in self.passed)
         self._stops = np.cumsum([0, *groups])
         self._rows = int(self._stops[-1])
@@ -81,9 +88,7 @@ class ArrowColumns(Container):
 
     def names(self) -> list[str]:
         """Return the names of the columns that are values, sorted."""
-        return sorted(
-            name for name, kind in self._types.items() if _leaf(self._pa, kind) is not None
-        )
+        return sorted(self._types.keys() - set(self.passed))
 
     def read(self, name: str) -> Any:
         """Return a whole column."""
@@ -91,6 +96,8 @@ class ArrowColumns(Container):
 
     def sliced(self, name: str) -> int | None:
         """Return the number of rows of a column, None where its type depends on all rows."""
+        if name in self._records:
+            return int(self._rows)
         kind = self._types[name]
         kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
         # If the lists of a column differ in length, a part may still have lists of one length, and
@@ -114,10 +121,10 @@ class ArrowColumns(Container):
         """Return rows of a column, across row groups."""
         kind = self._types[name]
         leaf = _leaf(self._pa, kind)
-        if leaf is None:
+        if name in self.passed:
             msg = (
-                f"{name}: values of type {str(kind)[:60]} are not read; numbers, text and lists "
-                f"of them are"
+                f"{name}: values of type {str(kind)[:60]} are not read; numbers, text, and lists "
+                f"and records of them are"
             )
             raise FormatError(msg)
         start, stop = max(0, start), min(stop, self._rows)
@@ -142,12 +149,13 @@ class ArrowColumns(Container):
             # A later call that reads on need not read its row group from the beginning.
             if stop < self._rows:
                 self._streams[name] = stream
-            return _values(
-                self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start, self._nbytes
-            )
+            values = self._pa.chunked_array(parts, kind).combine_chunks()
+            if name in self._records:
+                return _json_values(self._pa, values)
+            return _values(self._pa, values, start, self._nbytes)
 
     def _empty(self, kind: Any, leaf: Any) -> Any:
-        if not _is_number(self._pa, leaf):
+        if leaf is None or not _is_number(self._pa, leaf):
             return []
         shape = [0]
         while kind is not leaf and hasattr(kind, "value_type"):
@@ -168,6 +176,8 @@ class ArrowColumns(Container):
         if _is_number(self._pa, leaf):
             return (self._rows, *sizes), _dtype(self._pa, leaf).str
         bottom = _leaf(self._pa, kind)
+        if name in self._records:
+            return (), "json"
         if bottom is not None and not _is_number(self._pa, bottom):
             return (), "json"
         if (*self._stamp, name) not in _STEPS:
@@ -283,6 +293,25 @@ def _leaf(pa: Any, kind: Any) -> Any:
         else:
             return kind if _is_number(pa, kind) or _is_text(pa, kind) else None
     return None
+
+
+def _is_record(pa: Any, kind: Any) -> bool:
+    """Return whether a type holds records, and nothing but records, lists, numbers and texts."""
+    return _holds(pa, kind, pa.types.is_struct, DEPTH) and _is_json(pa, kind, DEPTH)
+
+
+def _holds(pa: Any, kind: Any, wanted: Callable[[Any], bool], depth: int) -> bool:
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return wanted(kind) or (depth > 0 and any(_holds(pa, one, wanted, depth - 1) for one in inner))
+
+
+def _is_json(pa: Any, kind: Any, depth: int) -> bool:
+    if pa.types.is_struct(kind) or _is_list(pa, kind):
+        inner = [kind.field(index).type for index in range(kind.num_fields)]
+        return depth > 0 and all(_is_json(pa, one, depth - 1) for one in inner)
+    if pa.types.is_temporal(kind):
+        return False
+    return _is_text(pa, kind) or _is_number(pa, kind) or bool(pa.types.is_null(kind))
 
 
 def _holds_bytes(pa: Any, kind: Any) -> bool:
@@ -411,6 +440,33 @@ def _values(pa: Any, rows: Any, first_entry: int, stored: int) -> Any:
     return [
         flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)
     ]
+
+
+def _json_values(pa: Any, rows: Any) -> list[Any]:
+    """Return records as JSON values.
+
+    Raises:
+        FormatError: they are too many for memory, or hold a number that is not finite.
+    """
+    check_bytes(_VALUE_BYTES * _count_values(pa, rows), "records", FLOOR_BYTES)
+    return list(rows.to_pylist())
+
+
+def _count_values(pa: Any, rows: Any) -> int:
+    """Return the number of values in records and lists: an empty record has no byte of its own.
+
+    Raises:
+        FormatError: a number is not finite.
+    """
+    if pa.types.is_struct(rows.type):
+        fields = range(rows.type.num_fields)
+        return len(rows) + sum(_count_values(pa, rows.field(index)) for index in fields)
+    if _is_list(pa, rows.type):
+        return len(rows) + _count_values(pa, flattened(rows))
+    if pa.types.is_floating(rows.type) and not np.isfinite(numbers(rows)[present(rows)]).all():
+        msg = "records with a number that is not finite"
+        raise FormatError(msg)
+    return len(rows)
 
 
 def _is_uniform(pa: Any, rows: Any, sizes: tuple[int, ...], stored: int) -> bool:

@@ -103,8 +103,8 @@ class FieldProfile:
     speakers: dict[str, int] = field(default_factory=dict)
     """Chats by speaker."""
     varied_lists: int = 0
-    """Samples that are lists of texts most of which differ, or lists of lists of several lengths: a
-    row of such a table is no step of an episode."""
+    """Samples that are lists of texts most of which differ, of lists of several lengths, or of lists
+    of records (chats): a row of such a table is no step of an episode."""
     longest_text: int = 0
     """Bytes of the longest text."""
     empty_texts: int = 0
@@ -328,10 +328,11 @@ def _speakers(value: Any) -> list[str]:
 
 
 def _is_varied(rows: list[Any]) -> bool:
-    """Tell whether rows are texts most of which differ, or lists of several lengths."""
+    """Tell whether rows are texts most of which differ, or lists of several lengths or of records."""
     texts = {row for row in rows if isinstance(row, str)}
     lengths = {len(row) for row in rows if isinstance(row, list)}
-    return 2 * len(texts) > max(2, len(rows)) or len(lengths) > 1
+    records = any(isinstance(row, list) and row and isinstance(row[0], Mapping) for row in rows)
+    return records or 2 * len(texts) > max(2, len(rows)) or len(lengths) > 1
 
 
 def _integers(numbers: Array) -> list[int]:

@@ -37,16 +37,81 @@ def test_columns_are_arrays_with_an_axis_for_each_level_of_lists():
     assert found["label"] == ["up", "down"] * 3
     assert found["ragged"] == [[1], [], [2, 3], [], [], [4]]
     assert found["words"] == [["a"], [], ["b", "c"], [], [], []]
-    assert not {"picture", "record"} & set(found)
+    assert found["record"] == [{"x": 1}] * 6
+    assert "picture" not in found
 
 
-@pytest.mark.parametrize("name", ["picture", "record"])
-def test_bytes_and_records_say_that_they_are_not_read(name):
+def test_bytes_say_that_they_are_not_read():
     with (
         open_container(PARQUET / "y_types.parquet") as table,
-        pytest.raises(FormatError, match=f"{name}: values of type"),
+        pytest.raises(FormatError, match="picture: values of type"),
     ):
-        table.read(name)
+        table.read("picture")
+
+
+CHATS = [
+    [
+        {"role": "user", "content": "a", "calls": None},
+        {"role": "gpt", "content": None, "calls": [1]},
+    ],
+    [],
+    None,
+    [{"role": "user", "content": "é\n", "calls": []}],
+    [{"role": None, "content": "", "calls": [2, 3]}, None],
+]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_records_are_the_values_that_were_written(tmp_path, ending):
+    rows = [{"id": i, "chat": CHATS[i % 5], "one": {"x": [[i], []], "y": i / 4}} for i in range(60)]
+    table, path = pa.Table.from_pylist(rows), tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, path, row_group_size=7)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=7)
+    with open_container(path) as file:
+        assert file.names() == ["chat", "id", "one"]
+        assert file.passed == []
+        for name in ("chat", "one"):
+            wanted = [row[name] for row in rows]
+            assert (file.peek(name), file.sliced(name)) == (((), "json"), 60)
+            assert file.read(name) == wanted
+            for start, stop in ((0, 1), (5, 9), (40, 60), (3, 3), (59, 99)):
+                assert file.read_rows(name, start, stop) == wanted[start:stop]
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": b"bytes"}, {"a": [{"bytes": b""}]}, {"a": date(2026, 1, 1)}]
+)
+def test_records_of_bytes_and_dates_are_not_read(tmp_path, value):
+    pq.write_table(pa.Table.from_pylist([{"x": value, "n": 1}]), tmp_path / "a.parquet")
+    with open_container(tmp_path / "a.parquet") as file:
+        assert (file.names(), file.passed) == (["n"], ["x"])
+        with pytest.raises(FormatError, match="x: values of type"):
+            file.read("x")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_records_with_a_number_that_is_not_finite_are_refused(tmp_path, number):
+    rows = [{"x": [{"y": 1.0}, {"y": None}]}, {"x": [{"y": number}]}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with open_container(tmp_path / "a.parquet") as file:
+        with pytest.raises(FormatError, match="a number that is not finite"):
+            file.read("x")
+        assert file.read_rows("x", 0, 1) == [rows[0]["x"]]
+
+
+def test_empty_records_without_end_are_refused(tmp_path):
+    count = 1 << 23  # each takes no byte in the file, and 64 in memory
+    items = pa.StructArray.from_arrays([pa.nulls(count)], ["a"])
+    lists = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), items)
+    pq.write_table(pa.table({"x": lists}), tmp_path / "a.parquet")
+    with (
+        open_container(tmp_path / "a.parquet") as file,
+        pytest.raises(FormatError, match="records: 1,073,741,888 bytes; at most"),
+    ):
+        file.read("x")
 
 
 def test_a_column_that_is_known_to_be_even_is_not_read_to_know_it(tmp_path, monkeypatch):

@@ -3,6 +3,8 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datacheck.errors import UsageError
@@ -63,11 +65,14 @@ def written(folder, rows, name="train.jsonl"):
     text = "".join(json.dumps(row) + "\n" for row in rows)
     if name.endswith(".json"):
         text = json.dumps(rows)
-    (folder / name).write_text(text)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), folder / name)
+    else:
+        (folder / name).write_text(text)
     return folder
 
 
-@pytest.mark.parametrize("name", ["train.jsonl", "train.json"])
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.parquet"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_layout_for_training_a_language_model_is_read_without_a_schema(tmp_path, layout, name):
     row, roles = LAYOUTS[layout]
@@ -78,7 +83,8 @@ def test_a_layout_for_training_a_language_model_is_read_without_a_schema(tmp_pat
     assert len(run.table) == 60
     assert (run.report.findings, run.report.exit_code) == ([], 0)
     assert lines[0] == "no built-in schema fits: one was drafted from 60 samples"
-    assert f"    each line or element of {name} is a sample" in lines
+    part = "row" if name.endswith("parquet") else "line or element"
+    assert f"    each {part} of {name} is a sample" in lines
     assert f"datacheck init {data}" in lines[-1]
 
 
