@@ -18,6 +18,7 @@ from datacheck.schema.patterns import parse
 from datacheck.sources.listing import Listing, list_files, target
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png"})
+_SOUNDS = frozenset({".wav"})
 VIDEOS = frozenset({".mp4", ".m4v", ".mov"})
 # Endings of files of JSON lines.
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
@@ -81,6 +82,15 @@ class DataFiles:
         """Return the files with only those as readable that are not empty, unless all are."""
         readable = tuple(path for path in self.readable if self.listing.by_path[path].size)
         return DataFiles(self.data, self.listing, readable or self.readable)
+
+    def without_media(self) -> DataFiles:
+        """Return the files without pictures, videos and sounds as readable ones."""
+        readable = tuple(
+            path
+            for path in self.readable
+            if PurePosixPath(path).suffix.lower() not in PICTURES | VIDEOS | _SOUNDS
+        )
+        return DataFiles(self.data, self.listing, readable)
 
     def size(self, paths: Iterable[str]) -> int:
         """Return the bytes of some files together."""

@@ -47,6 +47,8 @@ _MOST_DOCUMENTS = 200
 # Mean number of records of a JSON list from which on they are samples. Fewer are rather the steps
 # of one sample.
 _FEWEST_RECORDS = 20
+# Keys of records that are chats.
+_CHAT_KEYS = frozenset({"conversations", "messages"})
 # Endings that the reason of a draft names, with their share of the bytes.
 _SHOWN_KINDS = 3
 # Letters of the ending of a language: "de", but not "src".
@@ -116,18 +118,22 @@ def _guess_side(side: str, main_side: str, corpus: Corpus) -> Guess:
 def _draft_records(files: DataFiles) -> Draft | None:
     """Return a draft of records in JSON lists and JSON lines.
 
-    None where these are not most of the data.
+    None where these are not most of the data. Pictures, videos and sounds beside chats do not count:
+    the chats name them.
     """
     documents = [path for path in files.readable if path.lower().endswith(".json")]
     lines = [path for path in files.readable if path.lower().endswith(JSON_LINES)]
     if not documents or len(documents) > _MOST_DOCUMENTS:
         return None
-    if not files.are_half([*documents, *lines]):
+    without_media = files.without_media()
+    if not without_media.are_half([*documents, *lines]):
         return None
     inner = find_inner_samples(files.listing.root, documents)
     records = _record_lists(inner, files)
     if not records:
         return None
+    has_chats = any(_CHAT_KEYS.intersection(inner[path].keys) for path in records)
+    files = without_media if has_chats else files
     # Damaged documents are included, so that a scan reports them.
     records += [path for path in documents if path not in inner]
     paths = sorted([*records, *lines])

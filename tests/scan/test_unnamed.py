@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from datacheck.errors import UsageError
 from datacheck.infer.draft import draft
@@ -178,3 +179,24 @@ def test_what_a_draft_expects_of_samples_that_it_has_not_seen_fails_no_scan(tmp_
     assert found[("DC122", Severity.WARNING)] == [7]
     assert found[("DC224", Severity.WARNING)] == [11]
     assert [code for code, severity in found if severity is Severity.ERROR] == ["DC221"]
+
+
+def test_chats_about_pictures_are_the_samples_and_name_the_pictures_that_are_gone(tmp_path):
+    data = tmp_path / "d"
+    (data / "images").mkdir(parents=True)
+    rows = []
+    for i in range(60):
+        if i not in {7, 30}:
+            pixels = np.random.default_rng(i).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(data / f"images/{i}.png")
+        turns = sharegpt(i)["conversations"]
+        turns[0]["value"] = f"<image>\n{turns[0]['value']}"
+        rows.append({"image": f"images/{i}.png", "conversations": turns})
+    (data / "train.json").write_text(json.dumps(rows))  # less than a tenth of the bytes
+    run = scan(data, output=tmp_path / "out")
+    assert len(run.table) == 60
+    (found,) = run.report.findings
+    assert found.code == "DC105"
+    assert (
+        "2 names (images/30.png, images/7.png): not there, but named by train.json" in found.message
+    )
