@@ -4,12 +4,13 @@ A column is an array of all rows: numbers, dates as their count, and lists of nu
 as one more axis each. Columns of text are JSON lists of text, and lists of different lengths are
 JSON too, as are records (structs) of numbers, texts, lists and records: the messages of a chat. A
 column of any other type (bytes, maps) is absent, and reading it raises an error that says why. A
-null is NaN among floats, "" among texts, null in a record, and an error anywhere else: no integer,
-time or list is invented for it.
+null is NaN among floats, "" among texts, and an error anywhere else: no integer, time or list is
+invented for it. In a record null and NaN are null.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -307,10 +308,13 @@ def _holds(pa: Any, kind: Any, wanted: Callable[[Any], bool], depth: int) -> boo
 
 def _is_json(pa: Any, kind: Any, depth: int) -> bool:
     if pa.types.is_struct(kind) or _is_list(pa, kind):
-        inner = [kind.field(index).type for index in range(kind.num_fields)]
-        return depth > 0 and all(_is_json(pa, one, depth - 1) for one in inner)
+        inner = [kind.field(index) for index in range(kind.num_fields)]
+        is_plain = len({one.name for one in inner}) == len(inner)
+        return is_plain and depth > 0 and all(_is_json(pa, one.type, depth - 1) for one in inner)
     if pa.types.is_temporal(kind):
         return False
+    if pa.types.is_dictionary(kind):
+        return _is_text(pa, kind.value_type)
     return _is_text(pa, kind) or _is_number(pa, kind) or bool(pa.types.is_null(kind))
 
 
@@ -353,11 +357,14 @@ def _dtype(pa: Any, kind: Any) -> np.dtype[Any]:
 
 
 def _dictionaries(pa: Any, rows: Any) -> Iterator[Any]:
-    """Yield the dictionaries of a column: its own, or those within its lists."""
+    """Yield the dictionaries of a column: its own, or those within its lists and records."""
     while _is_list(pa, rows.type):
         rows = rows.values
     if pa.types.is_dictionary(rows.type):
         yield rows.dictionary
+    elif pa.types.is_struct(rows.type):
+        for index in range(rows.type.num_fields):
+            yield from _dictionaries(pa, rows.field(index))
 
 
 def _widths(pa: Any, rows: Any) -> Array:
@@ -392,13 +399,18 @@ def _dense(pa: Any, rows: Any, stored: int) -> Any:
     Raises:
         FormatError: the array would be far larger than the file.
     """
+    check_expansion(_decoded_bytes(pa, rows), stored, "entries of a dictionary")
+    return rows.dictionary_decode()
+
+
+def _decoded_bytes(pa: Any, rows: Any) -> int:
+    """Return the bytes of an array without its dictionary."""
     widths = _widths(pa, rows.dictionary)
     size = 0
     for start in range(0, len(rows) if len(widths) else 0, _PIECE):
         indices = rows.indices.slice(start, _PIECE)
         size += int(widths[np.where(present(indices), numbers(indices), 0)].sum())
-    check_expansion(size, stored, "entries of a dictionary")
-    return rows.dictionary_decode()
+    return size
 
 
 def _values(pa: Any, rows: Any, first_entry: int, stored: int) -> Any:
@@ -443,29 +455,54 @@ def _values(pa: Any, rows: Any, first_entry: int, stored: int) -> Any:
 
 
 def _json_values(pa: Any, rows: Any) -> list[Any]:
-    """Return records as JSON values.
+    """Return records as JSON values, with null for NaN, which JSON lacks.
 
     Raises:
-        FormatError: they are too many for memory, or hold a number that is not finite.
+        FormatError: they are too many for memory, or hold an infinite number.
     """
-    check_bytes(_VALUE_BYTES * _count_values(pa, rows), "records", FLOOR_BYTES)
-    return list(rows.to_pylist())
+    nans: list[bool] = []
+    check_bytes(_VALUE_BYTES * _count_values(pa, rows, nans), "records", FLOOR_BYTES)
+    values = list(rows.to_pylist())
+    return [_without_nan(value) for value in values] if any(nans) else values
 
 
-def _count_values(pa: Any, rows: Any) -> int:
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _count_values(pa: Any, rows: Any, nans: list[bool]) -> int:
     """Return the number of values in records and lists: an empty record has no byte of its own.
 
+    Args:
+        pa: the module pyarrow.
+        rows: records, or what they hold.
+        nans: gets for each array of floats whether it holds NaN.
+
     Raises:
-        FormatError: a number is not finite.
+        FormatError: a number is infinite.
     """
     if pa.types.is_struct(rows.type):
-        fields = range(rows.type.num_fields)
-        return len(rows) + sum(_count_values(pa, rows.field(index)) for index in fields)
+        # Only `flatten` gives the fields the nulls of their records.
+        fields = (
+            rows.flatten()
+            if rows.null_count
+            else [rows.field(index) for index in range(rows.type.num_fields)]
+        )
+        return len(rows) + sum(_count_values(pa, inner, nans) for inner in fields)
     if _is_list(pa, rows.type):
-        return len(rows) + _count_values(pa, flattened(rows))
-    if pa.types.is_floating(rows.type) and not np.isfinite(numbers(rows)[present(rows)]).all():
-        msg = "records with a number that is not finite"
-        raise FormatError(msg)
+        return len(rows) + _count_values(pa, flattened(rows), nans)
+    if pa.types.is_dictionary(rows.type):
+        return len(rows) + _decoded_bytes(pa, rows) // _VALUE_BYTES
+    if pa.types.is_floating(rows.type):
+        values = numbers(rows)[present(rows)]
+        nans.append(bool(np.isnan(values).any()))
+        if np.isinf(values).any():
+            msg = "records with a number that is infinite"
+            raise FormatError(msg)
     return len(rows)
 
 

@@ -3,8 +3,8 @@
 Names are those of the columns. Values are numbers, times (as integers in the unit that the file
 declares), text, and lists of them. Lists of different lengths, lists of texts, and records (the
 messages of a chat) are JSON, one entry per row. Bytes (pictures) are no values: they are not listed,
-and reading them raises an error that says why. A null is NaN among floats, "" among texts, null in a
-record, and an error elsewhere: no integer, time or list is invented for it.
+and reading them raises an error that says why. A null is NaN among floats, "" among texts, and an
+error elsewhere: no integer, time or list is invented for it. In a record null and NaN are null.
 """
 
 from __future__ import annotations

@@ -343,5 +343,5 @@ def _no_fields(root: Path, count: int, profile: SampleProfile) -> str:
         return f"{root}: none of {files} could be read. {'; '.join(profile.unread)}"
     if profile.unsupported:
         fields = first_few(profile.unsupported, MOST_SHOWN)
-        return f"{root}: no field of {files} is of a kind that is read: {fields}."
+        return f"{root}: no field of {files} can be read: {fields}."
     return f"{root}: none of {files} holds a field: they are empty."

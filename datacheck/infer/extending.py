@@ -137,7 +137,7 @@ def _draft(fit: _BuiltinFit, files: DataFiles) -> Draft:
         why += f"; datacheck scan DATA --schema {fit.name} works as it is"
     text = extending_text(fit.name, fit.files, guesses, notes, why)
     fields = fit.schema.fields.keys() | guesses.keys()
-    return Draft(text, len(fields), fit.profile.samples, tuple(notes))
+    return Draft(text, len(fields), fit.profile.samples, tuple(notes), extends=True)
 
 
 def _changed_fields(fit: _BuiltinFit) -> dict[str, Guess]:

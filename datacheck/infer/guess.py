@@ -280,13 +280,14 @@ def _with_continuations(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
 
 def _with_tools(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     """Return the guesses, with the field ``tools`` as the tools that each chat may call."""
-    if guesses.get("tools", Guess()).spec.get("dtype") not in {"json", "text"}:
+    tools = guesses.get("tools", Guess())
+    chats = [name for name, guess in guesses.items() if _text_kind(guess) == "chat"]
+    if tools.spec.get("dtype") != "json" and _text_kind(tools) != "text":
         return dict(guesses)
-    named = Guess({"tools": "tools"})
-    return {
-        name: guess.plus(named) if _text_kind(guess) == "chat" else guess
-        for name, guess in guesses.items()
-    }
+    named = {name: guesses[name].plus(Guess({"tools": "tools"})) for name in chats}
+    if named and tools.spec.get("dtype") != "json":  # JSON text is no prose to judge
+        named["tools"] = tools.without("role").plus(Guess({"dtype": "text"}))
+    return {**guesses, **named}
 
 
 def _text_kind(guess: Guess) -> str | None:
@@ -480,7 +481,8 @@ def _is_table_of_texts(fields: Mapping[str, FieldProfile]) -> bool:
     """Tell whether a table has a column of tokens, or of texts that differ from row to row."""
     if any(re.fullmatch(_TOKEN_NAMES, name) for name in fields):
         return True
-    return any(2 * profile.varied_lists > profile.samples for profile in fields.values())
+    # At least half: a shard may be empty.
+    return any(0 < profile.samples <= 2 * profile.varied_lists for profile in fields.values())
 
 
 def _are_skeletons(profile: FieldProfile) -> bool:

@@ -324,14 +324,14 @@ def rounded(value: float, *, down: bool = False) -> float:
     return float(f"{steps * unit:.6g}")
 
 
-# Samples for each class from which on those that were left out hardly have others.
+# With this many samples for each class, samples that were not read rarely add a class.
 _SAMPLES_FOR_CLASS = 10
 
 
 def class_range(low: float, high: float, profile: FieldProfile) -> str:
     """Return the classes from the smallest to the largest label; negative labels are no classes.
 
-    Where few samples were looked at, there is room for the classes of the others.
+    Where few samples were read, the range is widened for labels of the others.
     """
     if profile.thinned and profile.samples < _SAMPLES_FOR_CLASS * (high + 1):
         return f"0..{2 * max(0, int(high)) + 10}"

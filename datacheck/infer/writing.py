@@ -50,12 +50,14 @@ class Draft:
         fields: how many fields it declares.
         samples: how many samples were profiled.
         notes: sentences for the user.
+        extends: whether it extends a built-in schema, whose promises are no guesses.
     """
 
     text: str
     fields: int
     samples: int
     notes: tuple[str, ...]
+    extends: bool = False
 
 
 def write_draft(
@@ -146,7 +148,8 @@ def assumptions(schema: Schema) -> list[str]:
     each = schema.samples.each or ""
     samples = _EACH.get(each, f"each {each} of {{files}}").format(files=files)
     with_role = [f"{name} ({field.role})" for name, field in schema.fields.items() if field.role]
-    without = [name for name, field in schema.fields.items() if not field.role and name != ANY]
+    used = {ANY, *(field.tools for field in schema.fields.values())}
+    without = [name for name, field in schema.fields.items() if not field.role and name not in used]
     lines = [f"{samples} is a sample"]
     if with_role:
         lines.append(f"roles guessed: {first_few(with_role, _MOST_LISTED)}")

@@ -171,7 +171,7 @@ def pairs_of(schema: Schema) -> list[tuple[str, str]]:
 
 
 def prompts_of(schema: Schema) -> frozenset[str]:
-    """Return the chats that another field continues: nothing is trained on them."""
+    """Return the chats that another field continues: the loss excludes them."""
     return frozenset(spec.continues for _, spec in schema.of_role("chat") if spec.continues)
 
 

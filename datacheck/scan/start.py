@@ -129,11 +129,16 @@ def _drafted(data: Path, listing: Listing, report: Callable[[str], None]) -> Sch
 
     if elsewhere(data, listing):
         raise UsageError(no_schema_fits(data, listing))
-    return _draft(data, report)
+    return _draft(data, report, "no built-in schema fits: ")
 
 
-def _draft(data: Path, report: Callable[[str], None]) -> Schema:
+def _draft(data: Path, report: Callable[[str], None], reason: str = "") -> Schema:
     """Return a draft of what is in the files, and report what it assumes.
+
+    Args:
+        data: folder or file.
+        report: called with each line.
+        reason: begins the first line.
 
     Raises:
         UsageError: no format reads any of the files.
@@ -145,14 +150,14 @@ def _draft(data: Path, report: Callable[[str], None]) -> Schema:
 
     drafted = draft(data)
     schema = parse_schema(drafted.text)
-    report(f"no built-in schema fits: one was drafted from {pluralize(drafted.samples, 'sample')}")
+    report(f"{reason}drafted a schema from {pluralize(drafted.samples, 'sample')}")
     for line in (*assumptions(schema), *drafted.notes):
         report(f"    {line}")
     report(
         f"    to correct the draft: datacheck init {typed(data)}, then scan with --schema "
         f"datacheck.yaml"
     )
-    if "\nextends: " in drafted.text:
+    if drafted.extends:
         return schema
     warnings = {code: RuleSpec(severity="warning") for code in _BY_DRAFT}
     return schema.model_copy(update={"rules": warnings | schema.rules})

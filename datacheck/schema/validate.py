@@ -359,7 +359,7 @@ def _check_shape(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
             )
 
 
-# The roles that the field has that a key names; none: any field.
+# Roles of the field that a key names; empty: any.
 _REFERENCES: Mapping[str, frozenset[str]] = {
     "near": _PLACED,
     "intrinsics": frozenset({"intrinsics"}),
@@ -372,7 +372,7 @@ _REFERENCES: Mapping[str, frozenset[str]] = {
     "pixels_of": frozenset({"image"}),
     "annotates": frozenset({"instance", "segment"}),
     "continues": frozenset({"chat"}),
-    "tools": frozenset(),  # any
+    "tools": frozenset(),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"tokens"}),
 }

@@ -92,14 +92,51 @@ def test_records_of_bytes_and_dates_are_not_read(tmp_path, value):
             file.read("x")
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_records_with_a_number_that_is_not_finite_are_refused(tmp_path, number):
-    rows = [{"x": [{"y": 1.0}, {"y": None}]}, {"x": [{"y": number}]}]
+def test_records_with_an_infinite_number_are_refused_and_nan_is_null(tmp_path):
+    rows = [{"x": [{"y": 1.0}, {"y": None}]}, {"x": [{"y": np.nan}]}, {"x": [{"y": np.inf}]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     with open_container(tmp_path / "a.parquet") as file:
-        with pytest.raises(FormatError, match="a number that is not finite"):
+        with pytest.raises(FormatError, match="a number that is infinite"):
             file.read("x")
-        assert file.read_rows("x", 0, 1) == [rows[0]["x"]]
+        assert file.read_rows("x", 0, 2) == [rows[0]["x"], [{"y": None}]]
+
+
+def test_what_lies_below_a_null_record_is_not_judged(tmp_path):
+    records = pa.StructArray.from_arrays(
+        [pa.array([np.inf, 1.0, 2.0])], ["a"], mask=pa.array([True, False, False])
+    )
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.schema([("x", records.type)])) as writer:
+        writer.write_batch(pa.record_batch([records], names=["x"]))
+    with open_container(tmp_path / "a.arrow") as file:
+        assert file.read("x") == [None, {"a": 1.0}, {"a": 2.0}]
+
+
+def test_texts_of_a_dictionary_are_read_in_records_and_counted(tmp_path):
+    words = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int8()), ["a", "b"])
+    pq.write_table(
+        pa.table({"x": pa.StructArray.from_arrays([words], ["w"])}), tmp_path / "a.parquet"
+    )
+    with open_container(tmp_path / "a.parquet") as file:
+        assert file.read("x") == [{"w": "b"}, {"w": "a"}, {"w": "b"}]
+    many = pa.DictionaryArray.from_arrays(pa.nulls(5000, pa.int8()).fill_null(0), ["x" * 100_000])
+    table = pa.table({"x": pa.StructArray.from_arrays([many], ["w"])})
+    with pa.ipc.new_file(tmp_path / "b.arrow", table.schema) as writer:
+        writer.write_table(table)
+    with (
+        open_container(tmp_path / "b.arrow") as file,
+        pytest.raises(FormatError, match=r"records: .* bytes; at most"),
+    ):
+        file.read("x")
+
+
+def test_a_record_with_two_fields_of_one_name_is_not_read(tmp_path):
+    kind = pa.struct([("a", pa.int8()), ("a", pa.int8())])
+    records = pa.StructArray.from_buffers(
+        kind, 1, [None], children=[pa.array([1], pa.int8()), pa.array([2], pa.int8())]
+    )
+    pq.write_table(pa.table({"x": records, "n": [1]}), tmp_path / "a.parquet")
+    with open_container(tmp_path / "a.parquet") as file:
+        assert (file.names(), file.passed) == (["n"], ["x"])
 
 
 def test_empty_records_without_end_are_refused(tmp_path):

@@ -83,7 +83,7 @@ def test_a_layout_for_training_a_language_model_is_read_without_a_schema(tmp_pat
     assert {name: field.role for name, field in run.schema.fields.items()} == roles
     assert len(run.table) == 60
     assert (run.report.findings, run.report.exit_code) == ([], 0)
-    assert lines[0] == "no built-in schema fits: one was drafted from 60 samples"
+    assert lines[0] == "no built-in schema fits: drafted a schema from 60 samples"
     part = "row" if name.endswith("parquet") else "line or element"
     assert f"    each {part} of {name} is a sample" in lines
     assert f"datacheck init {data}" in lines[-1]

@@ -53,12 +53,8 @@ _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
 # Types of message parts that are tool calls, by several writers.
 _CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})
-_INSTEAD = (
-    "reasoning_content",
-    "thinking",
-    "audio",
-    "refusal",
-)  # what a turn may hold besides text
+# What a turn may hold besides text.
+_INSTEAD = ("reasoning_content", "thinking", "audio", "refusal")
 _PROMPTING = _ASKING | {"system"}
 _USERS = frozenset({"user", "human"})
 UNKNOWN = 1
@@ -550,9 +546,10 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
 
     Notes:
         The answers of a preference pair may stand alone, and the chat next to them ends with the
-        question. So does a chat that another field continues, whose turns may begin with an answer.
+        question. So does a chat that another field continues; the turns of that field may begin with an
+        answer, or with the reply of a tool.
     """
-    if (bit == NO_USER and case.spec.continues) or (
+    if (bit in {NO_USER, NO_CALL} and case.spec.continues) or (
         bit == LAST and case.name in prompts_of(case.schema)
     ):
         return np.zeros(len(rows), bool)

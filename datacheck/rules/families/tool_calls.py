@@ -26,7 +26,6 @@ UNKNOWN = 16
 MISSING = 32
 TYPE = 64
 FILLED = 128
-BOTH = 1024  # set by the rule: another form than most calls of the dataset
 AS_TEXT = 256
 AS_OBJECT = 512
 _NAME_BYTES = 200  # of a tool's or argument's name in messages
@@ -42,15 +41,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 Tools = dict[str, Mapping[str, Any]]  # JSON schema of the arguments, by name of the tool
 
 
-@measure("calls", per="sample", uses=("fields.role", "fields.tools"))
+@measure("calls", per="sample", uses=("fields.role", "fields.tools", "fields.continues"))
 def calls(block: Block, schema: Schema) -> Columns:
-    """Faults of the calls of tools: ``<field>:calls`` (bits), ``<field>:called`` (a name).
+    """Faults of tool calls: ``<field>:calls`` (bits), ``<field>:called`` (a name).
 
-    Bits: 1 arguments that are no JSON, 2 encoded twice, 4 no object, 8 a reply to another call,
-    16 a tool that is not declared, 32 a required argument is missing, 64 an argument has another
-    type than declared, 128 undeclared arguments that are null; 256 a call has its arguments as
-    JSON text, 512 as an object. The name is that of the first tool
-    or argument that is wrong. Blocks of chats without calls have no columns.
+    Bits: 1 arguments that are not valid JSON, 2 JSON-encoded twice, 4 no object, 8 a reply to no
+    earlier call, 16 a tool that is not declared, 32 a required argument is missing, 64 an argument
+    has another type than declared, 128 undeclared arguments that are null; 256 a call has its
+    arguments as JSON text, 512 as an object. The name is that of the first tool or argument that is
+    wrong. Blocks of chats without calls have no columns.
     """
     columns: dict[str, Any] = {}
     for name, spec in schema.of_role("chat"):
@@ -60,11 +59,13 @@ def calls(block: Block, schema: Schema) -> Columns:
         plain = turns_of(column)
         if plain is not None and not plain.wide.any() and CALLER not in plain.words:
             continue  # a role and a text in each turn, and nothing else: no calls
-        declared = block.fields.get(spec.tools or "")
+        declared = _declared(block.fields.get(spec.tools or ""), len(block))
+        prompt = block.fields.get(spec.continues or "")
+        prompts = chats_in(prompt) if prompt is not None and prompt.kind == "json" else None
         found = [
-            _faults(messages, tools)
-            for messages, tools in zip(
-                chats_in(column), _declared(declared, len(block)), strict=True
+            _faults(messages, tools, earlier)
+            for messages, tools, earlier in zip(
+                chats_in(column), declared, prompts or [[]] * len(block), strict=True
             )
         ]
         columns[f"{name}:calls"] = np.array([bits for bits, _ in found], dtype=np.int64)
@@ -84,24 +85,45 @@ def _tools_of(value: Any) -> Tools:
     value = _parsed(value) if isinstance(value, str) else value
     tools: Tools = {}
     for entry in value if isinstance(value, list) else ():
-        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        function = _function_of(entry) if isinstance(entry, dict) else None
         if isinstance(function, dict) and isinstance(function.get("name"), str):
             parameters = function.get("parameters", function.get("input_schema"))
             tools[function["name"]] = parameters if isinstance(parameters, dict) else {}
     return tools
 
 
-def _faults(messages: Sequence[dict[str, Any]], declared: Tools) -> tuple[int, str]:
-    """Return the faults of the calls in a chat (bits), and the first wrong name."""
+def _function_of(entry: Mapping[str, Any]) -> Any:
+    """Return the function of a tool or call: an entry of its own, or the tool or call itself.
+
+    Notes:
+        Arrow writes null where other rows have the entry.
+    """
+    return entry if entry.get("function") is None else entry["function"]
+
+
+def _faults(
+    messages: Sequence[dict[str, Any]], declared: Tools, earlier: Sequence[dict[str, Any]]
+) -> tuple[int, str]:
+    """Return the faults of the calls in a chat (bits), and the first wrong name.
+
+    Args:
+        messages: of the chat.
+        declared: the tools of the sample.
+        earlier: the messages that the chat continues, which have findings of their own.
+    """
     bits, word = 0, ""
     tools, ids = dict(declared), set[str]()
+    for message in earlier:
+        if "tools" in message:
+            tools |= _tools_of(message["tools"])
+        ids |= {call["id"] for call in _calls_of(message) if isinstance(call.get("id"), str)}
     for message in messages:
         if "tools" in message:  # as minimind keeps them, in the turn of the system
             tools |= _tools_of(message["tools"])
         for call in _calls_of(message):
             if isinstance(call.get("id"), str):
                 ids.add(call["id"])
-            function = call.get("function", call)
+            function = _function_of(call)
             found, name = _fault(function, tools)
             bits, word = bits | (found or _form(function)), word or name
         reply = message.get("tool_call_id")
@@ -119,9 +141,25 @@ def _calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if isinstance(older, dict):
         found.append(older)
     if role_of(message) == CALLER:
-        value = _parsed(content_of(message))
-        found.append(value if isinstance(value, dict) else {"arguments": content_of(message)})
+        found += _calls_in(content_of(message))
     return found
+
+
+def _calls_in(value: Any) -> list[dict[str, Any]]:
+    """Return the calls that a turn of ShareGPT holds, as values or as JSON text.
+
+    Text that begins otherwise (thoughts, tags) is not judged.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if not text.startswith(("{", "[")):
+            return []
+        value = _parsed(text)
+        if value is None:
+            return [{"arguments": text}]
+    return [
+        call for call in (value if isinstance(value, list) else [value]) if isinstance(call, dict)
+    ]
 
 
 def _form(function: Any) -> int:
@@ -138,7 +176,7 @@ def _fault(function: Any, tools: Tools) -> tuple[int, str]:
     arguments, bits = _arguments(function.get("arguments"))
     if bits:
         return bits, name
-    if not tools or not name:
+    if not tools or not name or "arguments" not in function:  # other writers have "input"
         return 0, ""
     if name not in tools:
         return UNKNOWN, name
@@ -166,9 +204,11 @@ def _against(arguments: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple
         return 0, ""
     for name in required if isinstance(required, list) else ():
         if isinstance(name, str) and arguments.get(name) is None:
+            if name in arguments and _may_be_null(properties.get(name)):
+                continue
             return MISSING, name
     for name, value in arguments.items():
-        if value is None and name not in properties:
+        if value is None and properties.get(name) is None:
             return FILLED, name
         kind = properties[name].get("type") if isinstance(properties.get(name), dict) else None
         if isinstance(kind, str) and kind in _TYPES and value is not None and not _is(value, kind):
@@ -176,8 +216,17 @@ def _against(arguments: Mapping[str, Any], declared: Mapping[str, Any]) -> tuple
     return 0, ""
 
 
+def _may_be_null(declared: Any) -> bool:
+    """Tell whether a property may be null: all but those of one plain type may."""
+    return not isinstance(declared, dict) or not (
+        isinstance(declared.get("type"), str)
+        and declared["type"] != "null"
+        and not declared.get("nullable")
+    )
+
+
 def _is(value: Any, kind: str) -> bool:
-    """Tell whether a value has a type of JSON schema: 3.0 is an integer there, True is none."""
+    """Tell whether a value has a type of JSON schema: 3.0 is an integer there, True is not."""
     if kind == "integer" and isinstance(value, float):
         return value.is_integer()
     if isinstance(value, bool):
@@ -186,42 +235,55 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _parsed(text: Any) -> Any:
-    """Return the value of JSON text; None where it is none."""
+    """Return the value of JSON text; None if it is not valid JSON."""
     try:
         return orjson.loads(text)
     except (ValueError, TypeError):
         return None
 
 
-# Kind, words after "12 samples", and the cause of each fault.
+_ONE_FORM = "one form of arguments is rendered with a second layer of quotes"
+_EXPORT = "Export the arguments again from the source data, or drop the samples."
+_RENAME = "Declare the tool, or correct its name."
+# Kind, words after "12 samples", cause and repair of each fault.
 _WRONG = {
-    BROKEN: ("broken", "call a tool with arguments that are no JSON", ""),
+    BROKEN: ("broken", "have a tool call whose arguments are not valid JSON", "", _EXPORT),
     TWICE: (
         "twice",
-        "call a tool with arguments that are encoded twice",
+        "have a tool call whose arguments are JSON-encoded twice",
         "the JSON text was written as JSON once more",
+        _EXPORT,
     ),
-    NO_OBJECT: ("no-object", "call a tool with arguments that are no object", ""),
+    NO_OBJECT: ("no-object", "have a tool call whose arguments are not a JSON object", "", _EXPORT),
     REPLY: (
         "reply",
-        "hold the reply to a call of another id",
-        "the call is lost, or the ids were made again",
+        "have a tool reply whose tool_call_id matches no earlier call",
+        "the call was dropped, or the ids were made again",
+        "Restore the calls, or drop the samples.",
     ),
-    UNKNOWN: ("unknown", "call a tool that is not declared", ""),
-    MISSING: ("missing", "call a tool without a required argument", ""),
-    TYPE: ("type", "call a tool with an argument of another type than declared", ""),
+    UNKNOWN: ("unknown", "call a tool that is not declared", "", _RENAME),
+    MISSING: ("missing", "have a tool call without a required argument", "", _EXPORT),
+    TYPE: ("type", "have a tool call with an argument of another type than declared", "", _EXPORT),
     FILLED: (
         "filled",
-        "call a tool with undeclared arguments that are null",
-        "Arrow gives all rows the keys of all calls, and fills them with null",
+        "have a tool call with undeclared arguments that are null",
+        "Arrow adds the keys of all calls to every row, filled with null",
+        "Remove the keys that are null, or store the arguments as JSON text.",
     ),
-    BOTH: (
+    AS_TEXT: (
         "form",
-        "call a tool with arguments as text where most are objects, or the reverse",
-        "a template renders one of the two forms with a second layer of quotes",
+        "have tool calls with arguments as text; most samples have objects",
+        _ONE_FORM,
+        "Store all arguments in one form.",
+    ),
+    AS_OBJECT: (
+        "form",
+        "have tool calls with arguments as objects; most samples have text",
+        _ONE_FORM,
+        "Store all arguments in one form.",
     ),
 }
-_DOUBTS = UNKNOWN | MISSING | TYPE | FILLED | BOTH
+_WARNINGS = UNKNOWN | MISSING | TYPE | FILLED | AS_TEXT | AS_OBJECT
 
 
 @rule(
@@ -234,11 +296,12 @@ _DOUBTS = UNKNOWN | MISSING | TYPE | FILLED | BOTH
     applies=lambda s: s.role == "chat",
 )
 def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A call of a tool cannot be executed as it stands, or a reply belongs to no call.
+    """A tool call cannot be executed as written, or a tool reply matches no call.
 
     What:
         Arguments are a JSON object, or its text, encoded once. A reply with a ``tool_call_id``
-        follows a call of this id, where calls have ids. Where the sample declares tools (the field
+        follows a call of this id, where calls have ids; the call may be in the chat that this one
+        ``continues``. Where the sample declares tools (the field
         that ``tools`` names, or a turn), the called tool is among them, its required arguments are
         there, and the arguments have the declared types. All calls of the dataset have their
         arguments in one form, as text or as objects.
@@ -247,8 +310,8 @@ def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         their backslashes, and no program can read them.
     Measure:
         ``tool_calls`` and ``function_call`` of the turns (OpenAI), and the turns of
-        ``function_call`` (ShareGPT). Of the JSON schema of a tool, ``required`` and the ``type`` of
-        the properties are used. A tool that is not declared, a missing argument, another type,
+        ``function_call`` (ShareGPT). The rule uses ``required`` and the ``type`` of each property
+        in the JSON schema of a tool. A tool that is not declared, a missing argument, another type,
         arguments of null and the rarer form are warnings.
     When it is wrong:
         The tools in the field are not those of the sample: take ``tools`` out of the schema.
@@ -268,7 +331,7 @@ def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {c: {json: [{role: user, content: Rain?}, {role: assistant, function_call: {arguments: '{"x": 1}'}}]}}
 
     Fix:
-        Write the arguments again from their source, once, or drop the samples.
+        Export the arguments again from the source data, encoded once, or drop the samples.
     Reference:
         trl pull request 5118: Arrow writes None into the tools of other rows. oumi pull request
         2599: arguments as text are rendered encoded twice, and trained on silently.
@@ -278,11 +341,13 @@ def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not measured.any():
         return
     bits = rows[column].copy()
-    texts, objects = (measured & ((bits & form) > 0) for form in (AS_TEXT, AS_OBJECT))
-    if texts.any() and objects.any():
-        rare = texts if texts.sum() <= objects.sum() else objects
-        bits[rare] |= BOTH
-    for bit, (kind, what, why) in _WRONG.items():
+    as_text, as_object = (measured & ((bits & bit) > 0) for bit in (AS_TEXT, AS_OBJECT))
+    # Of the two forms, only the rarer one is reported.
+    if not as_object.any() or as_text.sum() > as_object.sum():
+        bits &= ~AS_TEXT
+    if not as_text.any() or as_text.sum() <= as_object.sum():
+        bits &= ~AS_OBJECT
+    for bit, (kind, what, why, fix) in _WRONG.items():
         mask = measured & ((bits & bit) > 0)
         if not mask.any():
             continue
@@ -290,13 +355,13 @@ def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         names = sorted({repr(str(name)) for name in rows[f":{case.name}:called"][mask] if name})
         which = f": {first_few(names, _SHOWN)}" if names else ""
         verb = (
-            what if count > 1 else what.replace("call ", "calls ", 1).replace("hold ", "holds ", 1)
+            what if count > 1 else what.replace("have ", "has ", 1).replace("call a", "calls a", 1)
         )
         yield Failure(
             mask,
             f"{pluralize(count)} {verb}{which}.",
             cause=Cause(why, kind, explains=count) if why else None,
-            severity=Severity.WARNING if bit & _DOUBTS else None,
-            fix="Write the arguments again from their source, or drop the samples.",
+            severity=Severity.WARNING if bit & _WARNINGS else None,
+            fix=fix,
             kind=kind,
         )
