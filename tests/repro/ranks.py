@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 
 from tests.ports import free_port
 
@@ -20,8 +21,13 @@ def run_ranks(python, script, folder, repository):
     env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [python, "-c", script, str(folder)]
     processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
+    end = time.monotonic() + LIMIT_S
     try:
-        assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
+        # A rank whose partner has failed waits for half an hour.
+        while (codes := [process.poll() for process in processes]) != [0, 0]:
+            assert not any(codes), codes
+            assert time.monotonic() < end, codes
+            time.sleep(0.05)
     finally:
         for process in processes:
             process.kill()
