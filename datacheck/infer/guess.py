@@ -65,7 +65,7 @@ def guess_fields(
     for name, profile in sorted(fields.items()):
         declared = guess(name, profile, axes, samples, files)
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
-    return _with_tools(_with_continuations(_with_preferences(guesses)))
+    return _with_tools(_with_continuations(_with_preferences(guesses), fields))
 
 
 def guess(
@@ -179,6 +179,7 @@ _TRAINED_NAMES = frozenset(
     {"instruction", "input", "output", "prompt", "completion", "response", "question", "answer"}
 )
 _CONTINUING_NAMES = frozenset({"completion", "response"})
+_PROMPT_NAMES = frozenset({"prompt", "conversations", "messages"})
 # Keys of a JSON value that the reason names.
 _SHOWN_KEYS = 4
 # Speakers that answer a user, and the user.
@@ -269,12 +270,28 @@ def _with_preferences(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     return result
 
 
-def _with_continuations(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
-    """Return the guesses, with a chat of answers (TRL: ``completion``) that continues its prompt."""
+def _with_continuations(
+    guesses: Mapping[str, Guess], fields: Mapping[str, FieldProfile]
+) -> dict[str, Guess]:
+    """Return the guesses, with the chats of answers that continue the chat of their prompt.
+
+    TRL names them ``completion``, or ``chosen`` and ``rejected``; LLaMA-Factory keeps the prompt of
+    a preference as ``conversations``, which may hold questions only.
+    """
     result = dict(guesses)
-    for name in guesses.keys() & _CONTINUING_NAMES:
-        if all(_text_kind(guesses.get(each, Guess())) == "chat" for each in (name, "prompt")):
-            result[name] = guesses[name].plus(Guess({"continues": "prompt"}))
+    prompts = sorted(name for name in fields.keys() & _PROMPT_NAMES if _message_keys(fields[name]))
+    preferred = {name for name, guess in guesses.items() if "preferred_over" in guess.spec}
+    answers = preferred | {guesses[name].spec["preferred_over"] for name in preferred}
+    if "prompt" in prompts:
+        answers |= guesses.keys() & _CONTINUING_NAMES
+    chats = sorted(name for name in answers if _text_kind(guesses[name]) == "chat")
+    if len(prompts) != 1 or not chats:
+        return result
+    (prompt,) = prompts
+    if _text_kind(guesses[prompt]) != "chat":  # nobody answers in it
+        result[prompt] = Guess({"role": "chat"}, guesses[prompt].why)
+    for name in chats:
+        result[name] = guesses[name].plus(Guess({"continues": prompt}))
     return result
 
 

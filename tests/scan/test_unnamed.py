@@ -54,6 +54,14 @@ LAYOUTS = {
         lambda i: {"chosen": [ask(i), answer(i)], "rejected": [ask(i), answer(i + 1)]},
         {"chosen": "chat", "rejected": "chat"},
     ),
+    "preferences of LLaMA-Factory": (
+        lambda i: {
+            "conversations": sharegpt(i)["conversations"][:1],
+            "chosen": {"from": "gpt", "value": words(i, 20)},
+            "rejected": {"from": "gpt", "value": words(i + 500, 14)},
+        },
+        {"conversations": "chat", "chosen": "chat", "rejected": "chat"},
+    ),
     "KTO": (
         lambda i: {"prompt": words(i, 9), "completion": words(i, 20), "label": bool(i % 2)},
         {"prompt": "text", "completion": "text", "label": "class"},
