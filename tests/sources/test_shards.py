@@ -393,7 +393,7 @@ def test_columns_that_are_not_read_are_told(tmp_path):
     write_mds(
         tmp_path / "shard.00000.mds", {"i": "str_int", "q": "pil"}, {"i": ("7", 7), "q": ("raw", 0)}
     )
-    pq.write_table(pa.table({"x": [1], "d": [{"a": 1}]}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({"x": [1], "d": [{"a": b"1"}]}), tmp_path / "t.parquet")
     (said,) = (said for said in scan(tmp_path, "mds").report.unchecked if "not read" in said)
     assert said.endswith("not judged (not read, or there are too many): q")
     (said,) = (
