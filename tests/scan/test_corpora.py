@@ -137,10 +137,12 @@ def test_other_files_that_are_most_of_the_data_are_drafted(tmp_path):
     assert "points.npy" in draft(data).text
 
 
-def test_a_scan_without_a_schema_names_init(tmp_path):
-    data = corpus(tmp_path / "data")
-    with pytest.raises(UsageError, match=r"datacheck init \S+ drafts a schema"):
-        scan(data)
+def test_a_scan_without_a_schema_drafts_one_and_names_init(tmp_path):
+    lines = []
+    run = scan(corpus(tmp_path / "data"), output=tmp_path / "out", report=lines.append)
+    assert run.schema.samples.each == "row"
+    assert {field.role for field in run.schema.fields.values()} == {"text"}
+    assert f"datacheck init {tmp_path / 'data'}, then scan" in lines[-1]
 
 
 def test_only_line_feeds_end_lines(tmp_path):

@@ -321,14 +321,14 @@ def tool_call(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {c: {role: chat}}}
         samples:
-          - {c: {json: [{role: user, content: Rain?}, {role: assistant, function_call: {arguments: '{"x": 1}'}}]}}
-          - {c: {json: [{role: user, content: Rain?}, {role: assistant, function_call: {arguments: '{"x": 2'}}]}}
+          - {c: {json: [{role: user, content: Rain}, {role: assistant, function_call: {arguments: '{"x": 1}'}}]}}
+          - {c: {json: [{role: user, content: Rain}, {role: assistant, function_call: {arguments: '{"x": 2'}}]}}
 
     Good::
 
         schema: {fields: {c: {role: chat}}}
         samples:
-          - {c: {json: [{role: user, content: Rain?}, {role: assistant, function_call: {arguments: '{"x": 1}'}}]}}
+          - {c: {json: [{role: user, content: Rain}, {role: assistant, function_call: {arguments: '{"x": 1}'}}]}}
 
     Fix:
         Export the arguments again from the source data, encoded once, or drop the samples.
