@@ -39,6 +39,8 @@ JUDGES = {
     "speakers": ["user"],
     "train_on": "user",
     "preferred_over": "other",
+    "continues": "other",
+    "tools": "other",
     "label_of": "cloud",
     "shift": 1,
     "min_trained_tokens": 3,

@@ -25,7 +25,7 @@ fields:
 DATA, CACHES = f"{EVIL}data", f"{EVIL}caches"
 COMMANDS = [
     (["scan", DATA, "--schema", "s.yaml"], 1),
-    (["scan", DATA], 2),
+    (["scan", DATA], 1),
     (["scan", f"{EVIL}none"], 2),
     (["scan", DATA, "--schema", f"{EVIL}.yaml"], 2),
     (["report", ".datacheck"], 1),

@@ -1,5 +1,7 @@
 """Samples of which most was not read are no copies of one another, however equal the rest is."""
 
+from datetime import date
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,7 +14,7 @@ from datacheck.sources.base import Item
 N = 12
 CAPTION = [f"a photo of the dog number {i % 3} in the park" for i in range(N)]
 PICTURE = [{"bytes": bytes([i] * 50), "path": None} for i in range(N)]
-NOTE = [{"page": i} for i in range(N)]
+NOTE = [{"day": date(2026, 1, 1 + i)} for i in range(N)]  # dates in records are not read
 
 
 @pytest.mark.parametrize(

@@ -517,8 +517,7 @@ def test_a_single_file_can_be_scanned(data):
     assert result.table.keys == ["003.npy"]
 
 
-def test_the_built_in_schema_that_fits_is_chosen(data):
-    with pytest.raises(UsageError, match="--schema files"):
-        scan(data)
+def test_a_schema_is_drafted_where_none_is_named_and_none_fits(data):
+    assert scan(data).report.schema["name"] == data.name
     assert scan(data, "files").report.schema["name"] == "files"
     assert Request(data).fail_on == "error"
