@@ -18,7 +18,8 @@ def run_ranks(python, script, folder, repository):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
     }
-    env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    # By loopback: the name of a machine may lead to an address that answers late or never.
+    env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [python, "-c", script, str(folder)]
     processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
     end = time.monotonic() + LIMIT_S

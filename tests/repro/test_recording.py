@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_the_plain_loop_is_recorded_and_repeats_itself(snippets, tmp_path):
     assert diff_runs(tmp_path / "a", tmp_path / "b").first.differences[0].name == "config.lr"
 
 
-def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository, forked_python):
+def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository):
     script = (
         "import sys, torch\nimport datacheck.repro.captures\n"
         "datacheck.repro.captures.capture = lambda data=(): {}\n"
@@ -62,7 +63,7 @@ def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository, fork
         "from torch.utils.data import TensorDataset\n"
         "train(TensorDataset(torch.rand(8, 3)), sys.argv[1])\n"
     )
-    run = read_run(run_ranks(forked_python, script, tmp_path, repository))
+    run = read_run(run_ranks(sys.executable, script, tmp_path, repository))
     assert (sorted(run.traces), run.missing) == ([0, 1], [])
     assert [len(steps(run, rank)) for rank in range(2)] == [2, 2]
 
