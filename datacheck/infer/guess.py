@@ -288,7 +288,7 @@ def _with_continuations(
     if len(prompts) != 1 or not chats:
         return result
     (prompt,) = prompts
-    if _text_kind(guesses[prompt]) != "chat":  # nobody answers in it
+    if _text_kind(guesses[prompt]) != "chat":  # it has questions only
         result[prompt] = Guess({"role": "chat"}, guesses[prompt].why)
     for name in chats:
         result[name] = guesses[name].plus(Guess({"continues": prompt}))

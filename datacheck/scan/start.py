@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
-from datacheck.formats.base import format_of
 from datacheck.model.finding import Progress
-from datacheck.model.table import Texts
 from datacheck.rules import rules_for
-from datacheck.rules.base import pluralize
 from datacheck.rules.selection import rule_complaints
 from datacheck.scan.run import run_scan
 from datacheck.scan.scan_run import COMPARED, Audit, FailOn, Request, ScanRun
 from datacheck.scan.scanned_dataset import list_dataset
-from datacheck.schema.model import RuleSpec, Schema
-from datacheck.sources import matches, plan_work
-from datacheck.sources.kinds import NO_GROUP
-from datacheck.sources.listing import Listing
+from datacheck.scan.unnamed_schema import (
+    builtin_that_fits,
+    covers_little,
+    draft_schema,
+    draft_unless_elsewhere,
+    lacking_group,
+)
+from datacheck.schema.model import Schema
+from datacheck.sources import matches
 
 __all__ = [
     "FailOn",
@@ -70,12 +72,8 @@ def scan(
     return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
 
 
-# If less than a tenth of the files fit, report how many: the schema may be wrong. If they also have
-# less than a tenth of the bytes, it is wrong.
+# If less than a tenth of the files fit, report how many: the schema may be wrong.
 _FEW = 10
-# Rules that judge by what a draft expects of all samples though it has looked at some: a missing
-# field, another shape or type, numbers beyond the measured range. They only warn.
-_BY_DRAFT = ("DC121", "DC122", "DC224")
 
 
 def _scan_with_fitting_schema(
@@ -84,92 +82,21 @@ def _scan_with_fitting_schema(
     """Scan with the built-in schema that fits, else with a draft of what is in the files."""
     data = request.data
     listing = list_dataset(data)
-    schema = _builtin_that_fits(data, listing)
+    schema = builtin_that_fits(data, listing)
     if schema is None:
-        return run_scan(_drafted(data, listing, report), request, progress)
+        return run_scan(draft_unless_elsewhere(data, listing, report), request, progress)
     fitting_files, files = matches(schema, listing), len(listing.entries)
     few = f" {fitting_files:,} of {files:,} files" if fitting_files * _FEW < files else ""
-    if few and _covers_little(schema, listing):
+    if few and covers_little(schema, listing):
         report(f"schema {schema.name} fits{few} only: --schema {schema.name} scans these alone")
-        return run_scan(_draft(data, report), request, progress)
+        return run_scan(draft_schema(data, report), request, progress)
     report(f"schema {schema.name} (its file patterns fit{few}; choose another with --schema)")
     run = run_scan(schema, request, progress)
-    lacking = _lacking_group(run)
+    lacking = lacking_group(run)
     if not lacking:
         return run
     report(f"schema {schema.name} is not the right one: no file holds a group like {lacking}")
-    return run_scan(_draft(data, report), request, progress)
-
-
-def _covers_little(schema: Schema, listing: Listing) -> bool:
-    """Tell whether a schema claims less than a tenth of the bytes of data that are read.
-
-    Pictures, videos and notes accompany data, and do not count.
-    """
-    from datacheck.infer.data_files import is_accompanying  # noqa: PLC0415  few scans need it
-
-    sizes = {
-        path: size
-        for path, size in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)
-        if format_of(path) is not None and not is_accompanying(path)
-    }
-    unclaimed = sum(sizes.get(path, 0) for path in plan_work(schema, listing).unclaimed)
-    total = sum(sizes.values())
-    return bool((total - unclaimed) * _FEW < total)
-
-
-def _drafted(data: Path, listing: Listing, report: Callable[[str], None]) -> Schema:
-    """Return a draft for data that no built-in schema fits.
-
-    Raises:
-        UsageError: a built-in schema fits a folder above or below, so a draft would judge the
-            wrong one.
-    """
-    from datacheck.infer.suggest import elsewhere, no_schema_fits  # noqa: PLC0415  it loads all built-in schemas
-
-    if elsewhere(data, listing):
-        raise UsageError(no_schema_fits(data, listing))
-    return _draft(data, report, "no built-in schema fits: ")
-
-
-def _draft(data: Path, report: Callable[[str], None], reason: str = "") -> Schema:
-    """Return a draft of what is in the files, and report what it assumes.
-
-    Args:
-        data: folder or file.
-        report: called with each line.
-        reason: begins the first line.
-
-    Raises:
-        UsageError: no format reads any of the files.
-    """
-    from datacheck.infer.draft import draft  # noqa: PLC0415  only data that no built-in schema fits need it
-    from datacheck.infer.suggest import typed  # noqa: PLC0415  as above
-    from datacheck.infer.writing import assumptions  # noqa: PLC0415  as above
-    from datacheck.schema.load import parse_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
-    drafted = draft(data)
-    schema = parse_schema(drafted.text)
-    report(f"{reason}drafted a schema from {pluralize(drafted.samples, 'sample')}")
-    for line in (*assumptions(schema), *drafted.notes):
-        report(f"    {line}")
-    report(
-        f"    to correct the draft: datacheck init {typed(data)}, then scan with --schema "
-        f"datacheck.yaml"
-    )
-    if drafted.extends:
-        return schema
-    warnings = {code: RuleSpec(severity="warning") for code in _BY_DRAFT}
-    return schema.model_copy(update={"rules": warnings | schema.rules})
-
-
-def _lacking_group(run: ScanRun) -> str:
-    """Return the group that all samples lack, so that the schema is wrong; "" if some hold it."""
-    start = f"DC101 {NO_GROUP}"
-    reasons = Texts.of(run.table.reasons).words
-    if not len(run.table) or not all(reason.startswith(start) for reason in reasons):
-        return ""
-    return reasons[0].removeprefix(start).strip()
+    return run_scan(draft_schema(data, report), request, progress)
 
 
 def scan_loader(
@@ -266,25 +193,10 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
 
     if name is None:
         listing = list_dataset(data)
-        schema = _builtin_that_fits(data, listing)
+        schema = builtin_that_fits(data, listing)
         if schema is None:
             from datacheck.infer.suggest import no_schema_fits  # noqa: PLC0415  it loads all built-in schemas
 
             raise UsageError(no_schema_fits(data, listing))
         return schema
     return load_schema(name, lambda schema: list(rule_complaints(schema, rules_for(schema))))
-
-
-def _builtin_that_fits(data: Path, listing: Listing) -> Schema | None:
-    """Return the built-in schema whose file patterns fit; None where none fits.
-
-    Raises:
-        UsageError: no format reads the files, or several schemas fit.
-    """
-    from datacheck.infer.suggest import texts_by_language, unreadable  # noqa: PLC0415  it loads all built-in schemas
-    from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
-    problem = "" if texts_by_language(listing.entries.paths) else unreadable(data, listing)
-    if problem:
-        raise UsageError(problem)
-    return choose_schema(lambda schema: matches(schema, listing))

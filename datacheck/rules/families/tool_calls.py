@@ -1,4 +1,4 @@
-"""Rules about the calls of tools in conversations."""
+"""Rules about tool calls in conversations."""
 
 from __future__ import annotations
 
@@ -242,7 +242,6 @@ def _parsed(text: Any) -> Any:
         return None
 
 
-_ONE_FORM = "one form of arguments is rendered with a second layer of quotes"
 _EXPORT = "Export the arguments again from the source data, or drop the samples."
 _RENAME = "Declare the tool, or correct its name."
 # Kind, words after "12 samples", cause and repair of each fault.
@@ -267,19 +266,19 @@ _WRONG = {
     FILLED: (
         "filled",
         "have a tool call with undeclared arguments that are null",
-        "Arrow adds the keys of all calls to every row, filled with null",
+        "keys of other calls, filled with null as Arrow does it",
         "Remove the keys that are null, or store the arguments as JSON text.",
     ),
     AS_TEXT: (
         "form",
         "have tool calls with arguments as text; most samples have objects",
-        _ONE_FORM,
+        "",
         "Store all arguments in one form.",
     ),
     AS_OBJECT: (
         "form",
         "have tool calls with arguments as objects; most samples have text",
-        _ONE_FORM,
+        "",
         "Store all arguments in one form.",
     ),
 }
