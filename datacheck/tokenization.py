@@ -5,11 +5,14 @@ Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +31,8 @@ Array = np.ndarray[Any, Any]
 _FILE = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 _TEMPLATE = "chat_template.jinja"
-FILES = (_FILE, _CONFIG, _TEMPLATE)
+_GENERATION = "generation_config.json"
+FILES = (_FILE, _CONFIG, _TEMPLATE, _GENERATION)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # processor time; a chat takes a millisecond
 # Limits of memory and of text for an empty chat.
@@ -102,7 +106,7 @@ def _place(path: str) -> AnyPath:
 
 
 def tokenizer_files(path: str) -> list[bytes | None]:
-    """Return the contents of the three files of a tokenizer, None for each absent file.
+    """Return the contents of the files of a tokenizer (`FILES`), None for each absent file.
 
     Raises:
         OSError: a file is no regular file, leads out of the data folder that the tokenizer is in,
@@ -110,7 +114,7 @@ def tokenizer_files(path: str) -> list[bytes | None]:
     """
     place = _place(path)
     main_file = place / _FILE if place.is_dir() else place
-    files = [main_file, main_file.with_name(_CONFIG), main_file.with_name(_TEMPLATE)]
+    files = [main_file, *(main_file.with_name(name) for name in FILES[1:])]
     return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
 
 
@@ -147,18 +151,20 @@ def tokenizer_digest(path: str | Path) -> str:
         The library is not used for this: it takes up to a hundred times the memory of a vocabulary
         file.
     """
-    raw, template, special = _read(str(path))
+    raw, template, special, _ = _read(str(path))
     return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
 
 
-def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
+def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:
     """Return the text of a tokenizer's file, its chat template, and its special tokens by name.
+
+    The last value holds the ids at which generation stops, as generation_config.json says.
 
     Raises:
         UsageError: there is no tokenizer, or its files cannot be read.
     """
     try:
-        raw, config, template = (
+        raw, config, template, generation = (
             None if content is None else content.decode() for content in tokenizer_files(path)
         )
     except (OSError, UnicodeDecodeError) as error:
@@ -178,7 +184,9 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
         if not isinstance(text, str) or not _is_unicode(text):
             msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
             raise UsageError(msg)
-    return raw, chat_template, special
+    stops = _json(_shown(path), generation or "{}", _GENERATION).get("eos_token_id")
+    stops = stops if isinstance(stops, list) else [stops]
+    return raw, chat_template, special, frozenset(i for i in stops if isinstance(i, int))
 
 
 def _template_of(declared: Any) -> Any:
@@ -200,10 +208,25 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Rendered:
+    """A conversation as one text.
+
+    Shapes:
+        generated: (first character, last + 1) of each part inside ``{% generation %}``
+    """
+
+    text: str
+    generated: Sequence[tuple[int, int]] = ()
+
+
 class Tokenizer:
     """A tokenizer: the folder with tokenizer.json, or that file.
 
-    tokenizer_config.json and a template are read from the same folder.
+    tokenizer_config.json, a template and generation_config.json are read from the same folder.
+
+    Args:
+        path: of the folder or file.
 
     Raises:
         MissingDependencyError: the extra ``text`` is not installed.
@@ -212,10 +235,12 @@ class Tokenizer:
 
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
-        raw, self._template, self.special = _read(str(path))
+        raw, self._template, self.special, self.stops = _read(str(path))
         self._path = _shown(str(path))
         with _library(f"{self._path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
+            # transformers does so with special tokens that the file does not hold
+            self._encoder.add_special_tokens(list(self.special.values()))
         self._encoder.no_truncation()
         self._encoder.no_padding()
 
@@ -245,21 +270,54 @@ class Tokenizer:
             encodings = self._encoder.encode_batch(list(texts), add_special_tokens=around)
         return [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
 
-    def placed(self, text: str) -> tuple[Array, Array]:
-        """Return the ids of a text without added tokens, and the place of each in the text.
+    def placed(self, text: str, *, around: bool = False) -> tuple[Array, Array]:
+        """Return the ids of a text, and the place of each in the text.
+
+        Args:
+            text: a whole text, or a part of one.
+            around: whether to add the tokens that the tokenizer itself puts around a whole text.
 
         Returns:
             ids: int64 (tokens).
-            places: int64 (tokens, 2) [first character, last + 1].
+            places: int64 (tokens, 2) [first character, last + 1]; (0, 0) for added tokens.
 
         Raises:
             UsageError: the tokenizer is damaged.
         """
         with _library(f"{self._path}: the tokenizer fails"):
-            encoding = self._encoder.encode(text, add_special_tokens=False)
+            encoding = self._encoder.encode(text, add_special_tokens=around)
         return np.array(encoding.ids, dtype=np.int64), np.array(
             encoding.offsets, dtype=np.int64
         ).reshape(-1, 2)
+
+    def id_of_text(self, token: str) -> int | None:
+        """Return the id of the token with exactly this text, or None."""
+        token_id: int | None = self._encoder.token_to_id(token)
+        return token_id
+
+    @cached_property
+    def added(self) -> frozenset[int]:
+        """Ids of the added tokens, which no text is split into: special tokens and marks."""
+        return frozenset(self._encoder.get_added_tokens_decoder())
+
+    def with_special(self, names: Sequence[str], eos: str) -> Tokenizer:
+        """Return a tokenizer that splits no text inside these tokens; unknown ones get new ids.
+
+        Args:
+            names: texts of the special tokens.
+            eos: text of the end token in place of the present one.
+
+        Raises:
+            UsageError: the tokenizer is damaged.
+        """
+        changed = copy.copy(self)
+        changed.__dict__.pop("added", None)
+        changed.special = {**self.special, "eos_token": eos}
+        with _library(f"{self._path}: the tokenizer fails"):
+            encoder = type(self._encoder).from_str(self._encoder.to_str())
+            encoder.add_special_tokens([*names, eos])
+        changed.__dict__["_encoder"] = encoder
+        return changed
 
     def decode(self, ids: Array) -> str:
         """Return the text of ids; ids that the tokenizer does not know are left out.
@@ -289,7 +347,9 @@ class Tokenizer:
             {"intercepted_binops": frozenset({"*", "**"}), "call_binop": _times},
         )
         environment = sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=["jinja2.ext.loopcontrols", _generation_tag()],
         )
         environment.filters["tojson"] = lambda value, **kw: json.dumps(
             value, ensure_ascii=False, **kw
@@ -306,6 +366,11 @@ class Tokenizer:
             why = " ".join(str(error).split())[:300] or type(error).__name__
             msg = f"the chat template of the tokenizer is broken: {why}"
             raise UsageError(msg) from error
+
+    @property
+    def marks_answers(self) -> bool:
+        """Whether the chat template has ``{% generation %}`` parts."""
+        return bool(re.search(r"\{%-?\s*generation\s*-?%\}", self._template or ""))
 
     def with_template(self) -> Tokenizer:
         """Return the tokenizer after checking that it has a chat template.
@@ -324,7 +389,7 @@ class Tokenizer:
             that takes too much for a short chat is not tried for the rest of the block. After five
             costly long chats, no other long one is tried: each takes a second.
         """
-        costs = _TemplateCosts()
+        costs = TemplateCosts()
         for messages in chats:
             try:
                 yield self._text(messages, costs)
@@ -337,28 +402,79 @@ class Tokenizer:
         Raises:
             ValueError: the template refuses it, or takes too much time, memory or text for it.
         """
-        return self._text(messages, _TemplateCosts())
+        return self._text(messages, TemplateCosts())
 
-    def _text(self, messages: Sequence[Mapping[str, Any]], costs: _TemplateCosts) -> str:
-        template = self.template
-        letters = _SHORT + 1
-        try:
-            letters = len(str(messages))
-            costs.check(letters)
+    def _text(self, messages: Sequence[Mapping[str, Any]], costs: TemplateCosts) -> str:
+        def variables() -> dict[str, Any]:
             tools = next(
                 (m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None
             )
             parsed = [
-                {**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m
+                {**m, "tool_calls": parsed_json(m["tool_calls"])} if m.get("tool_calls") else m
                 for m in messages
             ]
+            return {"messages": parsed, "tools": parsed_json(tools)}
+
+        return self._render(messages, variables, costs).text
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        costs: TemplateCosts,
+        tools: Any = None,
+        generation_prompt: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Rendered:
+        """Return a conversation as the chat template writes it.
+
+        Args:
+            messages: as the template reads them.
+            costs: counts costly chats of the block.
+            tools: the tools that the model may call, or None.
+            generation_prompt: whether to end with the start of an answer.
+            variables: further variables of the template.
+
+        Raises:
+            ValueError: the template refuses it, or takes too much time, memory or text for it.
+            UsageError: there is no template, or it is broken.
+        """
+
+        def given() -> dict[str, Any]:
+            return {
+                "messages": messages,
+                "tools": tools,
+                "add_generation_prompt": generation_prompt,
+                **(variables or {}),
+            }
+
+        return self._render(messages, given, costs)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Callable[[], dict[str, Any]],
+        costs: TemplateCosts,
+    ) -> Rendered:
+        template = self.template
+        letters = _SHORT + 1
+        blocks: list[str] = []
+        trace = _Trace()
+        try:
+            letters = len(str(messages))
+            costs.check(letters)
+            given = {"add_generation_prompt": False, **self.special, **variables()}
             with _limited_operators(letters):
-                text: str = template.render(
-                    messages=parsed,
-                    tools=_parsed(tools),
-                    add_generation_prompt=False,
-                    **self.special,
-                )
+                template.environment.trace = trace
+                try:
+                    for block in template.generate(**given):
+                        blocks.append(block)
+                        trace.length += len(block)
+                finally:
+                    template.environment.trace = None
+                text = "".join(blocks)
+        except CostlyTemplateError:
+            raise
         except OutOfTimeError:
             why = f"took more than {_TEMPLATE_S:g} s"
             raise costs.refusal(why, letters) from None
@@ -366,16 +482,21 @@ class Tokenizer:
             why = "took too much memory"
             raise costs.refusal(why, letters) from None
         except Exception as error:  # a template may raise anything; training would stop here
-            raise ValueError(str(error)[:200] or type(error).__name__) from error
+            msg = f"the chat template refuses it: {str(error)[:200] or type(error).__name__}"
+            raise ValueError(msg) from error
         if len(text) > _TEMPLATE_LETTERS + _LETTERS_PER_LETTER * letters:
             msg = (
                 f"the chat template makes a text of {len(text):,} letters of a chat of {letters:,}"
             )
             raise ValueError(msg)
-        return text
+        return Rendered(text, trace.generated)
 
 
-class _TemplateCosts:
+class CostlyTemplateError(ValueError):
+    """The chat template takes too much time or memory."""
+
+
+class TemplateCosts:
     """Counts the chats of a block for which the template took too much time or memory."""
 
     def __init__(self) -> None:
@@ -386,14 +507,14 @@ class _TemplateCosts:
         """Refuse a chat of `letters` letters if the template must not be tried again.
 
         Raises:
-            ValueError: it must not.
+            CostlyTemplateError: it must not.
         """
         if self._short or (self._long >= _MOST_LONG and letters > _SHORT):
             chats = "a short chat" if self._short else f"{self._long} other long chats"
             msg = f"the chat template {self._why} for {chats} beside it; {UNTRIED}"
-            raise ValueError(msg)
+            raise CostlyTemplateError(msg)
 
-    def refusal(self, why: str, letters: int) -> ValueError:
+    def refusal(self, why: str, letters: int) -> CostlyTemplateError:
         """Count a chat, and return its refusal."""
         self._why = why
         if letters <= _SHORT:
@@ -401,7 +522,7 @@ class _TemplateCosts:
         # A long chat may itself be at fault, so it must not make the template refuse short chats.
         else:
             self._long += 1
-        return ValueError(f"the chat template {why} for one chat")
+        return CostlyTemplateError(f"the chat template {why} for one chat")
 
 
 @contextmanager
@@ -451,12 +572,12 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
     return [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
 
 
-def _json(path: str, text: str) -> dict[str, Any]:
+def _json(path: str, text: str, name: str = _CONFIG) -> dict[str, Any]:
     try:
         check_values(text.encode())
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
+        msg = f"{path}: {name}: not valid JSON: {error}"
         raise UsageError(msg) from error
     return settings if isinstance(settings, dict) else {}
 
@@ -488,43 +609,45 @@ def _times(environment: Any, context: Any, operator: str, left: Any, right: Any)
     return environment.binop_table[operator](left, right)
 
 
+class _Trace:
+    """The characters rendered so far, and the spans inside ``{% generation %}``."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.generated: list[tuple[int, int]] = []
+
+
+def _generation_tag() -> type:
+    """Return the extension of Jinja for ``{% generation %}``, which transformers introduced.
+
+    Notes:
+        `environment.trace` is a `_Trace` while a chat is rendered. A span begins after all finished
+        blocks, as in transformers.
+    """
+    jinja2 = require("jinja2", "text")
+    extension = require("jinja2.ext", "text").Extension
+
+    def parse(self: Any, parser: Any) -> Any:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        call = self.call_method("_traced")
+        return jinja2.nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def traced(self: Any, caller: Callable[[], str]) -> str:
+        text = caller()
+        trace = self.environment.trace
+        if trace is not None:
+            trace.generated.append((trace.length, trace.length + len(text)))
+        return text
+
+    members = {"tags": {"generation"}, "parse": parse, "_traced": traced}
+    return type("_GenerationTag", (extension,), members)
+
+
 def _refuse(message: str) -> None:
     raise ValueError(message)
 
 
-def _parsed(value: Any) -> Any:
+def parsed_json(value: Any) -> Any:
+    """Return the value of JSON text; any other value as it is."""
     return json.loads(value) if isinstance(value, str) else value
-
-
-def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
-    """Yield (first, stop) of each trained part.
-
-    A part starts after a start marker and includes the next end marker.
-
-    Shapes:
-        ids: int (tokens), without padding
-        start, end: int (tokens of the marker)
-
-    Notes:
-        As minimind's ``generate_labels``: an answer that was cut off is trained on to its last
-        token.
-    """
-    ends = places(ids, end)
-    stop = 0
-    for begin in places(ids, start).tolist():
-        if begin < stop:
-            continue
-        first = begin + len(start)
-        place = int(np.searchsorted(ends, first))
-        stop = int(ends[place]) + len(end) if place < len(ends) else len(ids)
-        yield first, stop
-
-
-def places(ids: Array, marker: Array) -> Array:
-    """Return the positions where `marker` begins in `ids`: int64, ascending."""
-    if not len(marker) or len(ids) < len(marker):
-        return np.zeros(0, np.int64)
-    hits: Array = np.ones(len(ids) - len(marker) + 1, bool)
-    for offset, token in enumerate(marker.tolist()):
-        hits &= ids[offset : offset + len(hits)] == token
-    return np.flatnonzero(hits)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
+from datacheck.masks import Conversation, masked_chats
 from datacheck.preview.drawings import Array, NotDrawableError, numeric, truncated_text
 from datacheck.schema.model import FieldSpec, TokenizerSpec
-from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of, spans
+from datacheck.tokenization import Tokenizer, content_of, messages_of, role_of
 
 LETTERS = 300  # characters shown of a segment
 SEGMENTS = 80
@@ -42,8 +43,8 @@ def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[st
         return plain(text)
     part, omitted = truncated_text(text, _TEXT_BYTES)
     ids, places = tokenizer.placed(part)
-    most = how.max_length or len(ids)
-    return _token_preview(part, places, np.ones(len(ids), bool), [], most, omitted)
+    kept = np.arange(len(ids)) < (how.max_length or len(ids))
+    return _token_preview(part, places, np.ones(len(ids), bool), [], kept, omitted)
 
 
 def chat(
@@ -99,16 +100,26 @@ def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) ->
 def _chat_preview(
     messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    text, omitted = truncated_text(tokenizer.chat(messages), _TEXT_BYTES)
-    ids, places = tokenizer.placed(text)
-    start, end = tokenizer.encode([how.start, how.end], around=False)
-    most = how.max_length or len(ids)
-    trained = np.zeros(len(ids), bool)
-    for first, stop in spans(ids[:most], start, end):
-        trained[first:stop] = True
-    return _token_preview(
-        text, places, trained, list(_content_spans(text, messages)), most, omitted
-    )
+    shown, omitted = _short(messages)
+    (made,) = masked_chats(tokenizer, [Conversation(shown)], how.mask_settings())
+    if isinstance(made, ValueError):
+        raise made
+    places = made.places
+    if places is None:
+        _, places = tokenizer.placed(made.text, around=True)
+    contents = list(_content_spans(made.text, shown))
+    return _token_preview(made.text, places, made.trained & made.kept, contents, made.kept, omitted)
+
+
+def _short(messages: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Return the messages of a chat up to `_TEXT_BYTES` characters, and the characters left out."""
+    sizes = np.cumsum([len(str(content_of(message))) for message in messages])
+    count = max(1, int(np.searchsorted(sizes, _TEXT_BYTES, side="right")))
+    first = content_of(messages[0])
+    if count == 1 and isinstance(first, str) and len(first) > _TEXT_BYTES:
+        msg = f"its first message has {len(first):,} characters, too many for a picture"
+        raise ValueError(msg)
+    return messages[:count], int(sizes[-1] - sizes[count - 1])
 
 
 def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
@@ -128,29 +139,33 @@ def _token_preview(
     places: Array,
     trained: Array,
     contents: list[tuple[int, int]],
-    most: int,
+    kept: Array,
     omitted: int,
 ) -> dict[str, Any]:
     """Return the preview of a tokenized text.
 
     Shapes:
         places: int64 (tokens, 2): [first character, last + 1]
+        trained, kept: bool (tokens)
     """
     inside = np.ones(len(places), bool)
     if contents:
         edges = np.array(contents).ravel()
         inside = np.searchsorted(edges, places[:, 0], side="right") % 2 == 1
     kinds = np.where(trained, "supervised", np.where(inside, "masked", "template"))
-    kinds[most:] = "cut"
+    kinds[~kept] = "cut"
     segments = []
     for first, stop in _runs(kinds):
         begin = int(places[first, 0])
         end = int(places[stop, 0]) if stop < len(places) else len(text)
         segments.append(_segment(str(kinds[first]), text[begin:end], tokens=stop - first))
-    count = int(np.count_nonzero(trained[:most]))
+    count = int(np.count_nonzero(trained & kept))
     summary = f"{len(places):,} tokens, {count:,} of them trained on"
-    if len(places) > most:
-        summary += f"; {len(places) - most:,} behind the model's {most:,} are cut off"
+    if not kept.all():
+        summary += (
+            f"; {np.count_nonzero(~kept):,} behind the model's {np.count_nonzero(kept):,} are cut "
+            f"off"
+        )
     if omitted:
         summary += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
     return _text_preview(segments, summary)

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import MissingDependencyError, UsageError
+from datacheck.masks import Conversation, MaskedChat, UnjudgedError, dropped_role, masked_chats
 from datacheck.model.chats import Messages, message_bytes
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured
 from datacheck.plugins import is_installed
 from datacheck.rules.base import Columns, measure
-from datacheck.runtime.hashing import digest_bytes
+from datacheck.runtime.hashing import digest_bytes, digests64
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
-from datacheck.tokenization import Tokenizer, messages_of, places, spans, tokenizer_files
+from datacheck.tokenization import Tokenizer, messages_of, tokenizer_files
 
 Array = np.ndarray[Any, Any]
 Chat = list[dict[str, Any]]
@@ -214,8 +215,6 @@ def turns_in(chats: list[Chat]) -> Turns | None:
     )
 
 
-# Characters that are tokenized at once; each takes about 100 bytes during that.
-_AT_ONCE = 1 << 20
 # Suffix of the path of a tokenizer that failed.
 FAILED = " (the tokenizer or its chat template takes too much time or memory, or ends its process)"
 
@@ -261,28 +260,39 @@ def _tokenizer_state(schema: Schema) -> Any:
 
 
 @measure(
-    "trained", version=3, per="sample", uses=("tokenizer", "fields.role"), outside=_tokenizer_state
+    "trained",
+    version=4,
+    per="sample",
+    uses=("tokenizer", "fields.role", "fields.continues", "fields.preferred_over", "fields.tools"),
+    outside=_tokenizer_state,
 )
 def trained(block: Block, schema: Schema) -> Columns:
-    """Supervised tokens after template and truncation, as minimind's loader marks them.
+    """Supervised tokens after template and truncation, as the schema's trainer marks them.
 
-    ``<field>:trained`` tokens between start and end markers (the end marker counts);
-    ``<field>:marker``: tokens up to the first answer, -1 where no marker is found;
-    ``<field>:tokens`` before truncation; ``<field>:cut``: supervised tokens that truncation
-    removes; ``<field>:closed``: the supervised part ends with the end marker; ``<field>:refused``:
-    why the template refuses the chat, ``<field>:why``: why nothing could be counted.
+    ``<field>:trained`` tokens that are trained on and kept; ``<field>:marker``: tokens up to the
+    first answer, -1 where none is found; ``<field>:tokens`` before truncation; ``<field>:cut``:
+    supervised tokens that truncation removes; ``<field>:closed``: truncation leaves the last answer
+    whole; ``<field>:ending``: the special token that ends the answers, "" for none;
+    ``<field>:eos``: the end token of the tokenizer if the answers end in one at which generation
+    does not stop; ``<field>:foreign``: supervised characters of
+    other speakers; ``<field>:shifted``: tokens by which the mask misses the beginning of the
+    answer; ``<field>:twice``: the text begins with two BOS tokens; ``<field>:dropped``: the role of
+    a message that the template leaves out; ``<field>:kept``: hash of the tokens that are kept.
+    ``<field>:refused``: why the trainer makes no tokens of the chat, ``<field>:why``: why nothing
+    could be counted. A chat that another field continues has no columns.
     """
     columns: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
+    prompts = prompts_of(schema)
     for name, _ in chats_of(schema):
         column = block.fields.get(name)
-        if column is None or column.kind != "json":
+        if column is None or column.kind != "json" or name in prompts:
             continue
         speech = _tokenizer_or_reason(spec.path)
         columns[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
         if isinstance(speech, Tokenizer):
             try:
-                counted = _count(speech, column.objects, spec)
+                counted = _count(speech, _conversations(block, schema, name), spec)
             except UsageError as error:  # the tokenizer is at fault, not a sample
                 columns[f"{name}:why"] = [str(error)] * len(block)
             else:
@@ -290,56 +300,99 @@ def trained(block: Block, schema: Schema) -> Columns:
     return columns
 
 
-def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
-    start, end = speech.encode([spec.start, spec.end], around=False)
-    texts = list[str]()
-    refused = list[str]()
-    chat_counts = list[tuple[int, int, int, int, int]]()
-    letters = 0
-    for text in speech.chats(map(messages_of, chats)):
-        texts.append(text if isinstance(text, str) else "")
-        refused.append("" if isinstance(text, str) else str(text))
-        letters += len(texts[-1])
-        if len(refused) == len(chats) or letters > _AT_ONCE:
-            chat_counts += [
-                _supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)
-            ]
-            texts = []
-            letters = 0
-    readable = np.array([not r for r in refused], dtype=bool)
-    counts = np.array(chat_counts, dtype=np.int64).reshape(-1, 5)
-    return {
-        "trained": Measured(np.where(readable, counts[:, 0], 0), np.ones(len(chats), bool)),
-        "marker": Measured(counts[:, 1], readable),
-        "tokens": Measured(counts[:, 2], readable),
-        "cut": Measured(counts[:, 3], readable),
-        "closed": Measured(counts[:, 4] > 0, readable),
-        "refused": refused,
-    }
+def _conversations(block: Block, schema: Schema, name: str) -> list[Conversation]:
+    """Return the chats of a field, each with its prompt and tools.
 
-
-def _supervised(
-    ids: Array, start: Array, end: Array, most: int | None
-) -> tuple[int, int, int, int, int]:
-    """Return the supervised tokens of a chat.
-
-    Returns:
-        The supervised tokens within the first `most`; the tokens up to the first answer (-1: none);
-        all tokens; the supervised ones after the first `most`; 1 where the last supervised span
-        ends with the end marker or there is no span, else 0.
+    Notes:
+        The prompt of a preference pair without a field for it is the messages that both answers
+        begin with, as TRL extracts it.
     """
-    begins = places(ids, start)
-    marker = int(begins[0]) + len(start) if len(begins) else -1
-    answers = list(spans(ids[:most], start, end))
-    count = sum(stop - first for first, stop in answers)
-    cut = 0
-    if most is not None and len(ids) > most:
-        cut = sum(stop - first for first, stop in spans(ids, start, end)) - count
-    last_span = answers[-1] if answers else (0, 0)
-    closed = last_span[1] - last_span[0] >= len(end) and bool(
-        (ids[last_span[1] - len(end) : last_span[1]] == end).all()
+    spec = schema.fields[name]
+    chats = [messages_of(value) for value in block.fields[name].objects]
+    given = block.fields.get(spec.tools or "")
+    tools = [None] * len(block) if given is None or given.kind == "array" else given.objects
+    prompts: list[Chat] = [[]] * len(block)
+    other = next((b if a == name else a for a, b in pairs_of(schema) if name in (a, b)), "")
+    if spec.continues in block.fields:
+        prompts = [messages_of(value) for value in block.fields[spec.continues].objects]
+    elif other in block.fields and block.fields[other].kind == "json":
+        rivals = map(messages_of, block.fields[other].objects)
+        sizes = [_common(chat, rival) for chat, rival in zip(chats, rivals, strict=True)]
+        prompts = [chat[:size] for chat, size in zip(chats, sizes, strict=True)]
+        chats = [chat[size:] for chat, size in zip(chats, sizes, strict=True)]
+    return [
+        Conversation(chat, prompt, tool)
+        for chat, prompt, tool in zip(chats, prompts, tools, strict=True)
+    ]
+
+
+def _common(chat: Chat, other: Chat) -> int:
+    """Return the number of messages that both chats begin with."""
+    return next(
+        (i for i, (left, right) in enumerate(zip(chat, other, strict=False)) if left != right),
+        min(len(chat), len(other)),
     )
-    return count, marker, len(ids), cut, int(closed or not answers)
+
+
+# What a chat counts that gives no tokens.
+_NO_TOKENS = MaskedChat(
+    np.zeros(0, np.int64),
+    np.zeros(0, bool),
+    np.zeros(0, bool),
+    text="",
+    first=-1,
+    closed=True,
+    ending="",
+    eos="",
+)
+
+
+def _count(
+    speech: Tokenizer, conversations: list[Conversation], spec: TokenizerSpec
+) -> dict[str, Any]:
+    bos = speech.id_of("bos_token")
+    made = list(masked_chats(speech, conversations, spec.mask_settings()))
+    why = [str(chat) if isinstance(chat, UnjudgedError) else "" for chat in made]
+    refused = [
+        str(chat) if isinstance(chat, ValueError) and not unjudged else ""
+        for chat, unjudged in zip(made, why, strict=True)
+    ]
+    chats = [_NO_TOKENS if isinstance(chat, ValueError) else chat for chat in made]
+    kept = [chat.ids[chat.kept] for chat in chats]
+    judged = np.array([not reason for reason in why], dtype=bool)
+    readable = judged & np.array([not reason for reason in refused], dtype=bool)
+    numbers = {
+        "marker": [chat.first for chat in chats],
+        "tokens": [len(chat.ids) for chat in chats],
+        "cut": [int((chat.trained & ~chat.kept).sum()) for chat in chats],
+        "foreign": [chat.foreign for chat in chats],
+        "shifted": [chat.shifted for chat in chats],
+    }
+    return {
+        "trained": Measured(
+            np.array([int((chat.trained & chat.kept).sum()) for chat in chats], np.int64), judged
+        ),
+        **{stat: Measured(np.array(n, np.int64), readable) for stat, n in numbers.items()},
+        "closed": Measured(np.array([chat.closed for chat in chats], bool), readable),
+        "twice": Measured(
+            np.array([bos is not None and ids[:2].tolist() == [bos, bos] for ids in kept], bool),
+            readable,
+        ),
+        "kept": Measured(digests64(ids.tobytes() for ids in kept), readable),
+        "ending": [chat.ending for chat in chats],
+        "eos": [
+            chat.eos
+            if chat.ending != chat.eos and speech.id_of_text(chat.ending) not in speech.stops
+            else ""
+            for chat in chats
+        ],
+        "dropped": [
+            dropped_role(chat.text, conversation) if chat.text else ""
+            for chat, conversation in zip(chats, conversations, strict=True)
+        ],
+        "refused": refused,
+        "why": why,
+    }
 
 
 @measure("vocabulary", per="sample", uses=("tokenizer",), outside=_tokenizer_state)

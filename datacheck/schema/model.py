@@ -27,6 +27,7 @@ from pydantic import (
 
 from datacheck import tokenization
 from datacheck.errors import UsageError
+from datacheck.masks import MaskSettings
 from datacheck.runtime.hashing import digest_value
 from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.grammar import (
@@ -406,6 +407,24 @@ class TokenizerSpec(_Model):
     """Text before the part that is trained on; depends on the chat template."""
     end: str = "<|im_end|>\n"
     """Text after the part that is trained on."""
+    trainer: Literal["minimind", "trl", "axolotl", "llamafactory"] = "minimind"
+    """Program whose rules decide which tokens of a chat are trained on; minimind takes those
+    between `start` and `end`."""
+    assistant_only_loss: bool = False
+    """TRL's setting of this name: only the parts that the template marks as generated count."""
+    template: str | None = None
+    """Name of LLaMA-Factory's template, such as qwen; without one it reads the tokenizer's."""
+
+    def mask_settings(self) -> MaskSettings:
+        """Return the settings that decide the mask of a chat."""
+        return MaskSettings(
+            self.trainer,
+            self.start,
+            self.end,
+            self.max_length,
+            self.assistant_only_loss,
+            self.template,
+        )
 
 
 class SplitsSpec(_Model):

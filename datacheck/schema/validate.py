@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from datacheck.errors import SchemaError
+from datacheck.masks import TEMPLATES
 from datacheck.schema.complaints import Complaint, Where
 from datacheck.schema.grammar import ANGLE, LENGTH, SAMPLES, SPATIAL_ROLES, SUM, TIME, suggestion
 from datacheck.schema.model import ANY, RECORDS, FieldSpec, Schema, parse_columns
@@ -33,6 +34,7 @@ def check(schema: Schema) -> list[Complaint]:
         *_check_loader(schema),
         *_check_splits(schema, placeholders),
         *_check_when(schema, placeholders),
+        *_check_tokenizer(schema),
         *_check_rules(schema),
     ]
 
@@ -450,6 +452,19 @@ def _check_part(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Ite
 
 
 # ------------------------------------------------------------------------------------ other sections
+
+
+def _check_tokenizer(schema: Schema) -> Iterator[Complaint]:
+    """Yield settings of the tokenizer that its trainer does not have."""
+    spec = schema.tokenizer
+    if spec is None:
+        return
+    for key, trainer in (("assistant_only_loss", "trl"), ("template", "llamafactory")):
+        if key in spec.model_fields_set and spec.trainer != trainer:
+            yield ("tokenizer", key), f"{key} is a setting of trainer: {trainer}"
+    if spec.template is not None and spec.template not in TEMPLATES:
+        msg = f"{spec.template!r} is no template of LLaMA-Factory that is known here"
+        yield ("tokenizer", "template"), msg + _near(spec.template, list(TEMPLATES))
 
 
 def _check_time(schema: Schema) -> Iterator[Complaint]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +12,12 @@ import numpy as np
 from pydantic import Field
 
 from datacheck.errors import InvalidSample, UsageError
+from datacheck.masks import Conversation, MaskSettings, masked_chats
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.tokenization import (
     Tokenizer,
     located,
     messages_of,
-    spans,
     tokenizer_digest,
     tokenizer_places,
 )
@@ -40,15 +40,20 @@ class Tokenize(Transform):
         pad: whether to fill up to `max_length`, ids with the padding token, labels with -100.
         ends: whether to put the bos token before and the eos token after a text (never around a
             chat: its template does that).
-        start, end: the texts around the trained part of a chat.
+        start, end: the texts around the trained part of a chat, for minimind.
+        trainer: minimind, trl, axolotl or llamafactory; decides which tokens of a chat are trained
+            on.
+        assistant_only_loss: TRL's setting of this name.
+        template: name of LLaMA-Factory's template; None reads the tokenizer's.
         ids, labels: names of the new fields.
         dtype: of both new fields.
         keep: whether to keep the text as well.
 
     Notes:
         Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on. In
-        a chat, the tokens after a start marker are, up to and including the next end marker. A chat
-        without a trained token is refused.
+        a chat, those are that the trainer trains on (`datacheck.masks`); for minimind, those after
+        a start marker, up to and including the next end marker. A chat without a trained token is
+        refused.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -60,6 +65,9 @@ class Tokenize(Transform):
     ends: bool = True
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
+    trainer: Literal["minimind", "trl", "axolotl", "llamafactory"] = "minimind"
+    assistant_only_loss: bool = False
+    template: str | None = None
     ids: str = "input_ids"
     labels: str = "labels"
     dtype: Literal["int32", "int64"] = "int64"
@@ -69,10 +77,16 @@ class Tokenize(Transform):
     def _encoder(self) -> Tokenizer:
         return Tokenizer(self.tokenizer)
 
-    @cached_property
-    def _markers(self) -> tuple[Array, Array]:
-        start, end = self._encoder.encode([self.start, self.end], around=False)
-        return start, end
+    @property
+    def _settings(self) -> MaskSettings:
+        return MaskSettings(
+            self.trainer,
+            self.start,
+            self.end,
+            self.max_length,
+            self.assistant_only_loss,
+            self.template,
+        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -116,18 +130,14 @@ class Tokenize(Transform):
         if self.field not in block.fields:
             return [], [(key, f"{self.field} is absent") for key in block.keys]
         column = block.fields[self.field]
-        texts = self._texts(column)
-        chat = column.kind == "json"
-        tokens = self._encoder.encode(
-            [text if isinstance(text, str) else "" for text in texts], around=chat
-        )
+        samples = list(self._chats(column) if column.kind == "json" else self._texts(column))
 
         def one(i: int) -> dict[str, Array]:
-            text = texts[i]
-            if isinstance(text, Exception):
-                msg = f"{self.field}: the chat template refuses it: {text}"
+            sample = samples[i]
+            if isinstance(sample, ValueError):
+                msg = f"{self.field}: {sample}"
                 raise InvalidSample(msg)
-            return self._made(tokens[i], chat=chat)
+            return self._made(*sample)
 
         blocks, refused = map_samples(block, (self.ids, self.labels), one)
         if self.keep or self.field in {self.ids, self.labels}:
@@ -138,33 +148,30 @@ class Tokenize(Transform):
         ]
         return kept, refused
 
-    def _texts(self, column: Column) -> Sequence[str | ValueError]:
-        if column.kind == "text":
-            return list(column.objects)
-        return list(self._encoder.chats(map(messages_of, column.objects)))
+    def _chats(self, column: Column) -> Iterator[tuple[Array, Array] | ValueError]:
+        """Yield ids and mask of each chat, or why the trainer makes none."""
+        chats = [Conversation(messages_of(value)) for value in column.objects]
+        for made in masked_chats(self._encoder, chats, self._settings):
+            if isinstance(made, ValueError):
+                yield made
+            elif not (made.trained & made.kept).any():
+                yield ValueError(f"no token to train on among {int(made.kept.sum())}")
+            else:
+                yield made.ids[made.kept], made.trained[made.kept]
 
-    def _made(self, tokens: Array, *, chat: bool) -> dict[str, Array]:
-        bos = self._encoder.id_of("bos_token")
-        eos = self._encoder.id_of("eos_token")
-        if not chat and self.ends:
-            room = (
-                None
-                if self.max_length is None
-                else self.max_length - (bos is not None) - (eos is not None)
-            )
-            parts = [
-                [bos] if bos is not None else [],
-                tokens[:room],
-                [eos] if eos is not None else [],
-            ]
-            tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
-        ids = tokens[: self.max_length]
-        trained: Array = np.full(len(ids), not chat)
-        for start, stop in spans(ids, *self._markers) if chat else ():
-            trained[start:stop] = True
-        if chat and not trained.any():
-            msg = f"{self.field}: no token to train on among {len(ids)}"
-            raise InvalidSample(msg)
+    def _texts(self, column: Column) -> Iterator[tuple[Array, Array]]:
+        """Yield ids and mask of each text."""
+        bos, eos = (
+            [] if not self.ends or token is None else [token]
+            for token in map(self._encoder.id_of, ("bos_token", "eos_token"))
+        )
+        room = None if self.max_length is None else self.max_length - len(bos) - len(eos)
+        texts = [text if isinstance(text, str) else "" for text in column.objects]
+        for tokens in self._encoder.encode(texts, around=False):
+            ids = np.concatenate([np.asarray(part, np.int64) for part in (bos, tokens[:room], eos)])
+            yield ids[: self.max_length], np.ones(len(ids[: self.max_length]), bool)
+
+    def _made(self, ids: Array, trained: Array) -> dict[str, Array]:
         labels = np.where(trained, ids, IGNORED)
         if self.pad and self.max_length is not None:
             missing = self.max_length - len(ids)

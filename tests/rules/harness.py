@@ -38,6 +38,7 @@ from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.schema.model import Schema
 from datacheck.testing.ho3d import articulated
+from tests.trials import memory as trials
 from tests.trials.memory import Reader
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's takes a tenth of the time
@@ -52,7 +53,7 @@ ORDERS = {
 def schema_of(text: str | dict[str, Any]) -> Schema:
     """Return a schema from its YAML, with what every schema needs filled in."""
     data = yaml.load(text, _Loader) if isinstance(text, str) else dict(text)
-    return Schema.model_validate({"datacheck": 1, "name": "test", "samples": {"files": "*"}} | data)
+    return trials.schema_of(data)
 
 
 def view(number, count, pose=False, inverted=False, aside=0.0):

@@ -43,6 +43,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "tokens": {"70", "71"},
     "conversations": {"70", "71"},
     "tool_calls": {"71"},
+    "masks": {"71"},
     "splits": {"80"},
     "drift": {"90"},
     "loaders": {"90"},

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import datacheck.tokenization
 from datacheck.errors import MissingDependencyError, UsageError
+from datacheck.masks.markers import between
 from datacheck.model.sample import Origin, Piece
 from datacheck.rules import chat_turns
-from datacheck.rules.chat_turns import _supervised, trained
+from datacheck.rules.chat_turns import trained
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing.minimind import TEMPLATE, write_tokenizer
@@ -50,14 +51,16 @@ pieces_of_text = st.sampled_from([START, END, [1, 7], [2], [9], [5, 6], [8]])
 @given(st.lists(pieces_of_text, max_size=14), st.integers(1, 30))
 def test_supervised_tokens_are_those_of_the_plain_loop(parts, most):
     ids = [token for part in parts for token in part]
-    found, *_ = _supervised(np.array(ids, np.int64), np.array(START), np.array(END), most)
-    assert found == loop(ids, START, END, most)
+    found = between(np.array(ids, np.int64), np.array(START), np.array(END), most)
+    assert int((found["trained"] & found["kept"]).sum()) == loop(ids, START, END, most)
 
 
 def test_the_first_answer_begins_behind_its_marker_even_where_the_text_is_cut():
     ids = np.array([5, 5, 5, *START, 4, 4, *END])
-    assert _supervised(ids, np.array(START), np.array(END), 4)[:2] == (0, 6)
-    assert _supervised(np.array([5, 5]), np.array(START), np.array(END), 4)[:2] == (0, -1)
+    found = between(ids, np.array(START), np.array(END), 4)
+    assert (found["trained"] & found["kept"]).sum() == 0
+    assert found["first"] == 6
+    assert between(np.array([5, 5]), np.array(START), np.array(END), 4)["first"] == -1
 
 
 @pytest.fixture
@@ -294,8 +297,8 @@ def test_chats_that_a_template_was_not_tried_for_are_counted_apart(folder, monke
     findings, *_ = scan([chat("Hello", "Hi") * 500] * 6, folder)
     (said,) = [f.message for f in findings if f.kind == "refused"]
     assert (
-        "refuses 5 samples (the chat template took more than 0.1 s for one chat) and was not tried "
-        "for 1 more" in said
+        "5 samples cannot be tokenized (the chat template took more than 0.1 s for one chat) and "
+        "was not tried for 1 more" in said
     )
 
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
+from datacheck.masks.markers import places, spans
 from datacheck.model.sample import ArraySpec, Origin, Piece, stack
-from datacheck.tokenization import Tokenizer, messages_of, places, spans
+from datacheck.tokenization import Tokenizer, messages_of
 from datacheck.transforms import bind, run, step
 
 PAD, START, END = 0, 1, 2

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +24,55 @@ from datacheck.rules.measurement import MeasurementRunner
 from datacheck.rules.selection import choose_rules, measures_of
 from datacheck.scan.pairs import value_columns
 from datacheck.schema.model import Schema
+from datacheck.testing.minimind import write_tokenizer
 
 Array = np.ndarray[Any, Any]
 
 
+# Templates of the tokenizers that examples and trials name.
+TEMPLATES = {
+    "model": "",
+    "model-that-adds-bos": "",
+    "model-without-system": "{% for m in messages if m.role != 'system' %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}",
+}
+
+
+@lru_cache
+def tokenizer_folder(name: str) -> str:
+    """Return the folder of a tokenizer that an example names, written once in a process."""
+    folder = Path(tempfile.mkdtemp(prefix="datacheck-tokenizer-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_tokenizer(folder)
+    if TEMPLATES[name]:
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps(config | {"chat_template": TEMPLATES[name]})
+        )
+    if name == "model-that-adds-bos":
+        document = json.loads((folder / "tokenizer.json").read_text())
+        bos = {"SpecialToken": {"id": "<|im_start|>", "type_id": 0}}
+        document["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [bos, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [
+                bos,
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"Sequence": {"id": "B", "type_id": 0}},
+            ],
+            "special_tokens": {
+                "<|im_start|>": {"id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"]}
+            },
+        }
+        (folder / "tokenizer.json").write_text(json.dumps(document))
+    return str(folder)
+
+
 def schema_of(said: Mapping[str, Any]) -> Schema:
     """Return a schema from its keys, with what every schema needs filled in."""
+    path = said.get("tokenizer", {}).get("path", "")
+    if path in TEMPLATES:
+        said = {**said, "tokenizer": said["tokenizer"] | {"path": tokenizer_folder(path)}}
     return Schema.model_validate(
         {"datacheck": 1, "name": "memory", "samples": {"files": "*"}} | dict(said)
     )

@@ -78,7 +78,7 @@ DEAD = Trial(
     _still,
     (Size("one task", 1), Size("two tasks", 2)),
     cause="dead in group",
-    also=frozenset({"DC226"}),
+    also=frozenset({"DC226", "DC523"}),
 )
 
 

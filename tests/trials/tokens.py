@@ -37,6 +37,8 @@ _PAIR = {
         "rejected": {"role": "chat"},
     }
 }
+_CUT_PAIR = _PAIR | {"tokenizer": {"path": "model", "max_length": 128}}
+_TEMPLATED = _CHAT | {"tokenizer": {"path": "model-without-system"}}
 _TOOL_CHAT = {"fields": {"chat": {"role": "chat", "tools": "tools"}, "tools": {"dtype": "json"}}}
 _TEXT = {"fields": {"text": {"role": "text"}}}
 
@@ -92,6 +94,44 @@ def _pairs(rng: np.random.Generator) -> Samples:
         other = [*chat[:-1], {"role": "assistant", "content": text(rng, language(rng), 60.0)}]
         made.append(sample(_key(number), {"chosen": chat, "rejected": other}))
     return made
+
+
+def _short_pairs(rng: np.random.Generator) -> Samples:
+    """Pairs whose answers differ in their first word."""
+    made = []
+    for number in range(_COUNT):
+        asked = {"role": "user", "content": question(rng, language(rng))[:40]}
+        first, second = (
+            [asked, {"role": "assistant", "content": f"{word} {text(rng, language(rng), 60.0)}"}]
+            for word in ("Yes:", "No:")
+        )
+        made.append(sample(_key(number), {"chosen": first, "rejected": second}))
+    return made
+
+
+def _late(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    """Answers that differ in their last word alone, `size` letters behind the first."""
+    asked = fields["chosen"][0]
+    same = "".join(rng.choice(list("abcdefgh "), int(size)))
+    return {
+        name: [asked, {"role": "assistant", "content": f"{same} {word}"}]
+        for name, word in (("chosen", "yes"), ("rejected", "no"))
+    }
+
+
+def _questions(rng: np.random.Generator) -> Samples:
+    """Chats without a message of the system."""
+    made = []
+    for number in range(_COUNT):
+        chat = [turn for turn in _chat(rng) if turn["role"] != "system"]
+        made.append(sample(_key(number), {"chat": chat}))
+    return made
+
+
+def _instructed(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del size, rng
+    system = {"role": "system", "content": "Answer in one sentence, and never in verse."}
+    return {"chat": [system, *fields["chat"]]}
 
 
 def _texts(rng: np.random.Generator) -> Samples:
@@ -264,6 +304,8 @@ _ALL = _each(_shifted, share=1.0)
     ANSWER_NONE,
     OUT_OF_ORDER,
     NOTHING_PREFERRED,
+    EQUAL_ONCE_CUT,
+    MESSAGE_LEFT_OUT,
     WRONG_CALL,
     WRONG_ENCODING,
     MARKER_IN_TEXT,
@@ -344,6 +386,24 @@ _ALL = _each(_shifted, share=1.0)
         _each(_equal),
         (Size("equal", 1), Size("other prompt", 2)),
         cause=lambda size: ("same", "prompts")[int(size) - 1],
+    ),
+    Trial(
+        "equal-once-cut",
+        "DC712",
+        _CUT_PAIR,
+        _short_pairs,
+        _each(_late),
+        (Size("600 letters", 600),),
+        "cut",
+        also=frozenset({"DC703"}),
+    ),
+    Trial(
+        "message-left-out",
+        "DC715",
+        _TEMPLATED,
+        _questions,
+        _each(_instructed),
+        (Size("system", 1),),
     ),
     Trial(
         "wrong-call",

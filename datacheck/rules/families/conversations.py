@@ -34,6 +34,7 @@ from datacheck.rules.chat_turns import (
     order_of,
     pairs_of,
     prompts_of,
+    trained,
     turns_of,
 )
 from datacheck.rules.measures import form
@@ -571,7 +572,7 @@ def _judged(rows: Rows, case: RuleContext, bit: int) -> Array:
     "equal-preference",
     Severity.ERROR,
     Level.SAMPLE,
-    measures=(form, preference),
+    measures=(form, preference, trained),
     suppressed_by=("DC121", "DC122", "DC702"),
     applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
 )
@@ -580,12 +581,14 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an
-        answer: up to there, both have the same prompt.
+        answer: up to there, both have the same prompt. Their tokens still differ once they are cut
+        to ``tokenizer: {max_length}``.
     Why it matters:
         Equal answers give no gradient and a loss of ln 2. From answers to different prompts the
         model learns the difference between the prompts.
     Measure:
-        The first turn that differs, and its speaker.
+        The first turn that differs, and its speaker. With ``tokenizer: {path}``, the tokens of both
+        chats within ``max_length``.
     When it is wrong:
         The prompts differ on purpose (a rewritten question): switch the rule off.
     Options:
@@ -608,7 +611,7 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Drop the pairs, or join answers and prompts again by their key.
     Reference:
         minimind's DPO records hold both conversations in full, and nothing keeps their prompts
-        equal.
+        equal. OpenRLHF issue 1311: pairs that are equal once they are cut.
     """
     name = case.name
     other = case.spec.preferred_over or ""
@@ -629,6 +632,19 @@ def equal_preference(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             cause=Cause("both answers are one", "same"),
             fix=fix,
             kind="same",
+            extra=pair,
+        )
+    kept = f":{name}:kept", f":{other}:kept"
+    cut = measured & ~same & ~diverging & rows.measured(*kept)
+    cut = cut & (rows[kept[0]] == rows[kept[1]]) if cut.any() else cut
+    if cut.any():
+        yield Failure(
+            cut,
+            f"{name} and {other} are equal in {pluralize(int(cut.sum()))} once they are cut to the "
+            f"maximum length.",
+            cause=Cause("the answers differ only in tokens that are cut off", "cut"),
+            fix="Raise max_length, or drop the pairs.",
+            kind="cut",
             extra=pair,
         )
     if diverging.any():

@@ -273,9 +273,10 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
     """No token of the sample is supervised after template and truncation.
 
     What:
-        A chat has at least one token (or ``min_trained_tokens``) between ``tokenizer: {start,
-        end}`` within ``max_length``. A plain text, judged if it declares ``min_trained_tokens``, is
-        not blank.
+        A chat has at least one token (or ``min_trained_tokens``) that the trainer trains on within
+        ``max_length``: ``tokenizer: {trainer: trl}``, or axolotl or llamafactory; without one, the
+        tokens between ``start`` and ``end``. A plain text, judged if it declares
+        ``min_trained_tokens``, is not blank.
     Why it matters:
         The loss of a batch of such samples is a mean over no tokens: it is NaN, or reported as 0.
     Measure:
@@ -283,7 +284,7 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
         ``text``), byte counts decide where they can, because no text has more tokens than bytes;
         the other samples are skipped.
     When it is wrong:
-        The trainer marks answers in another way: set ``start`` and ``end``.
+        The trainer marks answers in another way: set ``trainer``, or ``start`` and ``end``.
     Options:
         slack: bytes that a template may put before the first message (256).
     Bad::
@@ -343,10 +344,13 @@ def _causes(
     long = few & ~refused & ~lost
     if refused.any():
         yield _untrained(refused, _refusal(rows[column["refused"]][refused]), "refused", spec)
-    if lost.any():
+    if lost.any() and spec.trainer == "minimind":
         yield _untrained(
             lost, f"{count_phrase(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec
         )
+    elif lost.any():
+        text = f"the mask of {spec.trainer} covers no token of {pluralize(int(lost.sum()))}"
+        yield _untrained(lost, text, "mask", spec)
     if long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
         text = (
@@ -357,16 +361,17 @@ def _causes(
 
 
 def _refusal(reasons: Array) -> str:
-    """Return the text about chats without a rendered text; untried ones are counted separately."""
+    """Return the text about chats without tokens; untried ones are counted separately."""
     untried = match_texts(reasons, lambda reason: reason.endswith(UNTRIED))
     if untried.all():
-        return f"the chat template gives no text of {pluralize(len(reasons))} ({reasons[0]})"
-    text = f"the chat template refuses {pluralize(int((~untried).sum()))} ({reasons[~untried][0]})"
+        return f"{pluralize(len(reasons))} cannot be tokenized ({reasons[0]})"
+    text = f"{pluralize(int((~untried).sum()))} cannot be tokenized ({reasons[~untried][0]})"
     return f"{text} and was not tried for {int(untried.sum()):,} more" if untried.any() else text
 
 
 _FIX = {
     "long": "Drop them, or raise max_length.",
+    "mask": "Look at a sample with datacheck view; correct the template, or drop them.",
     "marker": "Declare what your template writes before an answer, tokenizer: {start: ...}; "
     "where that is right, answers begin with a space: mend them.",
 }
@@ -786,7 +791,7 @@ def trained_padding(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     Measure:
         Supervised labels in the last run of one id, if that id is the padding id; one is allowed,
         because the padding may also end the text. For chats: no end marker after the last answer,
-        and room for padding.
+        and room for padding (as minimind's loader pads).
     When it is wrong:
         The assumed padding id is a word: set ``pad``.
     Options:
@@ -846,7 +851,8 @@ def _pad(rows: Rows, tails: Array, given: int) -> tuple[int, bool]:
 def _unclosed(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "closed", "trained")}
     measured = rows.measured(*column.values())
-    most = case.schema.tokenizer.max_length if case.schema.tokenizer is not None else None
+    spec = case.schema.tokenizer
+    most = spec.max_length if spec is not None and spec.trainer == "minimind" else None
     if most is None or not measured.any():
         return
     room = most - rows[column["tokens"]]

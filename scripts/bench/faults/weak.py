@@ -127,8 +127,8 @@ def children(parents: list[int]) -> set[int]:
     """Return the processes of datacheck that some processes have started."""
     found = set()
     for parent in parents:
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # a process may end at any moment
+            for task in Path(f"/proc/{parent}/task").glob("*/children"):
                 found |= {int(pid) for pid in task.read_text().split() if is_reader(pid)}
     # Those that a server of theirs has forked
     return found | (children(list(found)) if found else set())
