@@ -70,6 +70,20 @@ if TYPE_CHECKING:
     show_default="deep for files of at most 64 MB together, else numeric",
     help="Read headers only, all values except pixels, or everything.",
 )
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="DIR|FILE",
+    show_default="that of the schema",
+    help="Judge chats by the tokens of this tokenizer: tokenizer.json and the files beside it.",
+)
+@click.option(
+    "--trainer",
+    type=click.Choice(["minimind", "trl", "axolotl", "llamafactory"]),
+    default=None,
+    show_default="that of the schema, else minimind",
+    help="Take the tokens of a chat that are trained on as this program does.",
+)
 @baseline_option
 @unread_option
 @click.option(

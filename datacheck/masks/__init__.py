@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from datacheck.masks import axolotl, llamafactory, markers, trl
-from datacheck.masks.base import Conversation, MaskedChat, MaskSettings, UnjudgedError, dropped_role
+from datacheck.masks.base import (
+    Conversation,
+    MaskedChat,
+    MaskSettings,
+    Trainer,
+    UnjudgedError,
+    dropped_role,
+)
 from datacheck.masks.llamafactory import TEMPLATES
 from datacheck.tokenization import Tokenizer
 
@@ -14,6 +21,7 @@ __all__ = [
     "Conversation",
     "MaskSettings",
     "MaskedChat",
+    "Trainer",
     "UnjudgedError",
     "dropped_role",
     "masked_chats",

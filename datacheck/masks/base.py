@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from datacheck.tokenization import Tokenizer, content_of, role_of
 
 Array = np.ndarray[Any, Any]
 Message = Mapping[str, Any]
+Trainer = Literal["minimind", "trl", "axolotl", "llamafactory"]
 
 
 _SPEAKERS = frozenset({"system", "user", "human", "assistant", "gpt"})
@@ -48,7 +49,7 @@ class MaskSettings:
         template: LLaMA-Factory: the name of its template; None reads the tokenizer's.
     """
 
-    trainer: str = "minimind"
+    trainer: Trainer = "minimind"
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
     max_length: int | None = None

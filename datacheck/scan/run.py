@@ -54,6 +54,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         Rows depend on the data and the schema only, never on workers, order or interruptions. Where
         the files of an earlier scan turn out to be damaged, every data file is read again.
     """
+    schema = schema.with_tokenizer(request.tokenizer, request.trainer)
     prior = read_prior_results(schema, request.reference, request.baseline)
     try:
         return _scan(schema, prior, request, progress)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from datacheck.masks import Trainer
 from datacheck.model.finding import Report
 from datacheck.model.sample import Depth
 from datacheck.model.table import Table
@@ -44,6 +45,8 @@ class Request:
         level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep"
             everything; None: "deep" where the files have at most 64 MiB, else "numeric".
         allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
+        tokenizer: file or folder in place of the schema's; trainer: in place of the schema's
+            (`TokenizerSpec.trainer`).
     """
 
     data: Path
@@ -60,6 +63,8 @@ class Request:
     paths: Sequence[str] = ()
     level: Depth | None = None
     allow_unread: bool = False
+    tokenizer: Path | None = None
+    trainer: Trainer | None = None
 
 
 COMPARED = 2000

@@ -27,7 +27,7 @@ from pydantic import (
 
 from datacheck import tokenization
 from datacheck.errors import UsageError
-from datacheck.masks import MaskSettings
+from datacheck.masks import MaskSettings, Trainer
 from datacheck.runtime.hashing import digest_value
 from datacheck.schema.folder_search import holds_match, is_below
 from datacheck.schema.grammar import (
@@ -407,7 +407,7 @@ class TokenizerSpec(_Model):
     """Text before the part that is trained on; depends on the chat template."""
     end: str = "<|im_end|>\n"
     """Text after the part that is trained on."""
-    trainer: Literal["minimind", "trl", "axolotl", "llamafactory"] = "minimind"
+    trainer: Trainer = "minimind"
     """Program whose rules decide which tokens of a chat are trained on; minimind takes those
     between `start` and `end`."""
     assistant_only_loss: bool = False
@@ -720,6 +720,27 @@ class Schema(_Model):
         path = tokenization.located(data, placed.tokenizer.path)
         tokenizer = placed.tokenizer.model_copy(update={"path": path})
         return placed.model_copy(update={"tokenizer": tokenizer})
+
+    def with_tokenizer(self, path: str | Path | None, trainer: Trainer | None) -> Schema:
+        """Return the schema with another tokenizer or trainer; None keeps that of the schema.
+
+        Args:
+            path: a tokenizer file or folder; relative paths begin in the working folder.
+            trainer: as `TokenizerSpec.trainer`.
+
+        Raises:
+            UsageError: there is no tokenizer.
+        """
+        given: dict[str, Any] = {}
+        if path is not None:
+            tokenization.tokenizer_digest(path)
+            given["path"] = os.path.abspath(path)  # noqa: PTH100  keeps links, which a hub's folder is made of
+        if trainer is not None:
+            given["trainer"] = trainer
+        if not given:
+            return self
+        spec = (self.tokenizer or TokenizerSpec()).model_copy(update=given)
+        return self.model_copy(update={"tokenizer": spec})
 
     def _check_roots(self, given: Collection[str]) -> None:
         for name in sorted(given):

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from datacheck.errors import InvalidSample, UsageError
-from datacheck.masks import Conversation, MaskSettings, masked_chats
+from datacheck.masks import Conversation, MaskSettings, Trainer, masked_chats
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.tokenization import (
     Tokenizer,
@@ -65,7 +65,7 @@ class Tokenize(Transform):
     ends: bool = True
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
-    trainer: Literal["minimind", "trl", "axolotl", "llamafactory"] = "minimind"
+    trainer: Trainer = "minimind"
     assistant_only_loss: bool = False
     template: str | None = None
     ids: str = "input_ids"

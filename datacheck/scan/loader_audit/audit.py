@@ -37,6 +37,7 @@ def run_audit(audit: Audit, request: Request, progress: Progress | None = None) 
     Notes:
         Never incremental, since changes of the user's code cannot be detected.
     """
+    audit = replace(audit, schema=audit.schema.with_tokenizer(request.tokenizer, request.trainer))
     schema = audit.schema
     prior = read_prior_results(schema, request.reference, request.baseline)
     files = _scan_files(audit, request, progress)
