@@ -184,9 +184,17 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:
         if not isinstance(text, str) or not _is_unicode(text):
             msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
             raise UsageError(msg)
-    stops = _json(_shown(path), generation or "{}", _GENERATION).get("eos_token_id")
+    return raw, chat_template, special, _stops(generation or "{}")
+
+
+def _stops(text: str) -> frozenset[int]:
+    """Return the ids at which generation stops; none if the file is damaged."""
+    try:
+        stops = _json("", text, _GENERATION).get("eos_token_id")
+    except UsageError:
+        return frozenset()
     stops = stops if isinstance(stops, list) else [stops]
-    return raw, chat_template, special, frozenset(i for i in stops if isinstance(i, int))
+    return frozenset(i for i in stops if isinstance(i, int) and not isinstance(i, bool))
 
 
 def _template_of(declared: Any) -> Any:
@@ -410,10 +418,12 @@ class Tokenizer:
                 (m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None
             )
             parsed = [
-                {**m, "tool_calls": parsed_json(m["tool_calls"])} if m.get("tool_calls") else m
+                {**m, "tool_calls": parsed_json(m["tool_calls"], "tool_calls")}
+                if m.get("tool_calls")
+                else m
                 for m in messages
             ]
-            return {"messages": parsed, "tools": parsed_json(tools)}
+            return {"messages": parsed, "tools": parsed_json(tools, "tools")}
 
         return self._render(messages, variables, costs).text
 
@@ -648,6 +658,18 @@ def _refuse(message: str) -> None:
     raise ValueError(message)
 
 
-def parsed_json(value: Any) -> Any:
-    """Return the value of JSON text; any other value as it is."""
-    return json.loads(value) if isinstance(value, str) else value
+def parsed_json(value: Any, name: str) -> Any:
+    """Return the value of JSON text, None for empty text; any other value as it is.
+
+    Raises:
+        ValueError: the text is not valid JSON; the message begins with `name`.
+    """
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        msg = f"{name}: not valid JSON: {str(error)[:100]}"
+        raise ValueError(msg) from error

@@ -65,7 +65,7 @@ def guess_fields(
     for name, profile in sorted(fields.items()):
         declared = guess(name, profile, axes, samples, files)
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
-    return _with_tools(_with_continuations(_with_preferences(guesses), fields))
+    return _with_media(_with_tools(_with_continuations(_with_preferences(guesses), fields)), fields)
 
 
 def guess(
@@ -305,6 +305,23 @@ def _with_tools(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
     if named and tools.spec.get("dtype") != "json":  # JSON text is no prose to judge
         named["tools"] = tools.without("role").plus(Guess({"dtype": "text"}))
     return {**guesses, **named}
+
+
+def _with_media(
+    guesses: Mapping[str, Guess], fields: Mapping[str, FieldProfile]
+) -> dict[str, Guess]:
+    """Return the guesses, with the fields of pictures, videos and sounds that chats refer to.
+
+    They are called ``images`` or ``image``, and so on. Chats without any mark name none: the
+    trainer then puts the pictures into the chat itself, as TRL does.
+    """
+    result = dict(guesses)
+    for name in (name for name, guess in guesses.items() if _text_kind(guess) == "chat"):
+        for key in fields[name].marked if name in fields else ():
+            given = next((field for field in (key, key[:-1]) if field in guesses), None)
+            if given is not None:
+                result[name] = result[name].plus(Guess({key: given}))
+    return result
 
 
 def _text_kind(guess: Guess) -> str | None:

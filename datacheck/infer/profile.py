@@ -17,11 +17,12 @@ import numpy as np
 
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Column
+from datacheck.rules.families.media import MEDIA, count_marks
 from datacheck.rules.measures import positions, reduced
 from datacheck.schema.grammar import JOINT_COUNTS
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.fields import fits
-from datacheck.tokenization import MESSAGE_NAMES, role_of
+from datacheck.tokenization import MESSAGE_NAMES, messages_of, role_of
 from datacheck.workers.wire import finite, int64, natural, text
 
 Array = np.ndarray[Any, Any]
@@ -102,6 +103,8 @@ class FieldProfile:
     """Samples that are a message, or a list of messages."""
     speakers: dict[str, int] = field(default_factory=dict)
     """Chats by speaker."""
+    marked: dict[str, int] = field(default_factory=dict)
+    """Chats that refer to pictures, videos or sounds, by the medium (`MEDIA`)."""
     varied_lists: int = 0
     """Samples that are lists of texts most of which differ, of lists of several lengths, or of lists
     of records (chats): a row of such a table is no step of an episode."""
@@ -208,6 +211,9 @@ class FieldProfile:
         self.record_keys = list(dict.fromkeys([*self.record_keys, *keys]))[:_MOST_KEYS]
         speakers = dict.fromkeys(storable(_speakers(value)))
         self.chat_samples += bool(speakers)
+        for key, medium in MEDIA.items() if speakers else ():
+            if count_marks(messages_of(value), medium):
+                self.marked[key] = self.marked.get(key, 0) + 1
         for name in speakers:
             if name in self.speakers or len(self.speakers) < _MOST_KEYS:
                 self.speakers[name] = self.speakers.get(name, 0) + 1
@@ -401,6 +407,7 @@ PROFILE_WIRE: Mapping[str, Any] = {
     "record_keys": [text],
     "chat_samples": natural,
     "speakers": {text: natural},
+    "marked": {text: natural},
     "varied_lists": int64,
     "longest_text": int64,
     "empty_texts": int64,

@@ -148,7 +148,8 @@ def assumptions(schema: Schema) -> list[str]:
     each = schema.samples.each or ""
     samples = _EACH.get(each, f"each {each} of {{files}}").format(files=files)
     with_role = [f"{name} ({field.role})" for name, field in schema.fields.items() if field.role]
-    used = {ANY, *(field.tools for field in schema.fields.values())}
+    named = ("tools", "images", "videos", "audios")
+    used = {ANY, *(getattr(field, key) for field in schema.fields.values() for key in named)}
     without = [name for name, field in schema.fields.items() if not field.role and name not in used]
     lines = [f"{samples} is a sample"]
     if with_role:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from datacheck.masks import axolotl, llamafactory, markers, trl
 from datacheck.masks.base import (
+    ANSWERERS,
     Conversation,
     MaskedChat,
     MaskSettings,
@@ -17,6 +18,7 @@ from datacheck.masks.llamafactory import TEMPLATES
 from datacheck.tokenization import Tokenizer
 
 __all__ = [
+    "ANSWERERS",
     "TEMPLATES",
     "Conversation",
     "MaskSettings",
@@ -25,6 +27,7 @@ __all__ = [
     "UnjudgedError",
     "dropped_role",
     "masked_chats",
+    "setting_faults",
 ]
 
 Masker = Callable[
@@ -36,6 +39,19 @@ _MASKERS: Mapping[str, Masker] = {
     "axolotl": axolotl.masked,
     "llamafactory": llamafactory.masked,
 }
+
+
+def setting_faults(settings: MaskSettings) -> Iterator[str]:
+    """Yield settings that the trainer does not have."""
+    if settings.assistant_only_loss and settings.trainer != "trl":
+        yield "assistant_only_loss is a setting of trainer: trl"
+    if settings.template is not None and settings.trainer != "llamafactory":
+        yield "template is a setting of trainer: llamafactory"
+    elif settings.template is not None and settings.template not in TEMPLATES:
+        yield (
+            f"datacheck does not know the template {settings.template!r} of LLaMA-Factory; it knows "
+            f"{', '.join(TEMPLATES)}"
+        )
 
 
 def masked_chats(

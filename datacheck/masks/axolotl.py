@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,16 +13,21 @@ from datacheck.masks.base import (
     Conversation,
     MaskedChat,
     MaskSettings,
+    UnjudgedError,
+    aliased,
     ending,
     is_whole,
+    kept_tokens,
     openai_messages,
 )
-from datacheck.masks.trl import aliased
 from datacheck.tokenization import TemplateCosts, Tokenizer, parsed_json
 
 _ROLES = {"human": "user", "gpt": "assistant"}
 _TRAINED = "assistant"
 _DUMMY = "[[dummy_message]]"
+# A chat is rendered and tokenized up to each answer, twice: 2 seconds for so many letters.
+_MOST_LETTERS = 2_000_000
+_CHAT_S = 10.0  # processor time
 _NEAR = 3  # tokens between the content and its end token
 
 
@@ -49,24 +55,37 @@ def _masked(
     tokenizer: Tokenizer, chat: Conversation, settings: MaskSettings, costs: TemplateCosts
 ) -> MaskedChat:
     turns = aliased(_turns([*chat.prompt, *chat.messages]))
-    tools = _tools(chat.tools)
+    tools = parsed_json(chat.tools, "tools") or None
     whole = tokenizer.render(turns, costs=costs, tools=tools)
+    began = time.process_time()
+    answers = sum(turn.get("role") == _TRAINED for turn in turns)
+    if answers * len(whole.text) > _MOST_LETTERS:
+        msg = (
+            f"axolotl renders a chat twice for each answer, which takes too long here for "
+            f"{answers:,} answers in {len(whole.text):,} letters"
+        )
+        raise UnjudgedError(msg)
     ids, places = tokenizer.placed(whole.text)
     trained = np.zeros(len(ids), bool)
     eos = tokenizer.id_of("eos_token")
     for number, turn in enumerate(turns):
         if turn.get("role") != _TRAINED:
             continue
+        if time.process_time() - began > _CHAT_S:
+            why = f"took more than {_CHAT_S:g} s"
+            raise costs.refusal(why, len(whole.text))
         first, stop = _content(tokenizer, turns, number, tools, costs)
         if first >= 0:
             trained[first:stop] = True
-        if stop < 0 and ids[-1:] == eos:  # the search begins at the last token, and ends there
+        if (
+            stop < 0 and len(ids) and ids[-1] == eos
+        ):  # the search begins at the last token, and ends there
             continue
         begin = max(stop, 0)
         ends = begin + np.flatnonzero(ids[begin:] == eos) if eos is not None else ids[:0]
         if len(ends) and ends[0] - stop <= _NEAR:
             trained[ends[0]] = True
-    kept = np.arange(len(ids)) < (settings.max_length or len(ids))
+    kept = kept_tokens(len(ids), settings.max_length)
     return MaskedChat(
         ids,
         trained,
@@ -93,13 +112,8 @@ def _call(call: Any) -> Any:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
-    arguments = parsed_json(function["arguments"])
+    arguments = parsed_json(function["arguments"], "the arguments of a call")
     return {**call, "function": {**function, "arguments": arguments}}
-
-
-def _tools(tools: Any) -> Any:
-    tools = parsed_json(tools) if isinstance(tools, str) else tools
-    return tools or None
 
 
 def _content(

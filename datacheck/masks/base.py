@@ -13,9 +13,10 @@ from datacheck.tokenization import Tokenizer, content_of, role_of
 Array = np.ndarray[Any, Any]
 Message = Mapping[str, Any]
 Trainer = Literal["minimind", "trl", "axolotl", "llamafactory"]
-
-
-_SPEAKERS = frozenset({"system", "user", "human", "assistant", "gpt"})
+ANSWERERS = frozenset({"assistant", "gpt", "model"})
+_SPEAKERS = ANSWERERS | {"system", "user", "human"}
+# Names of the reasoning of a message; the last is what templates of gpt-oss read.
+_REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
 class UnjudgedError(ValueError):
@@ -69,13 +70,14 @@ class MaskedChat:
 
     Args:
         text: the text that was tokenized.
-        first: the token at which the first answer begins, -1 if none is found.
-        closed: whether truncation leaves the last answer whole, with its end token.
+        first: the token at which the first answer begins (TRL and axolotl: the first trained one),
+            -1 if none is found.
+        closed: whether truncation cuts no trained part in two.
         ending: the special token that is trained on at the end of the answers; "" where an answer
             ends in none.
         eos: the end token of the tokenizer as the trainer sets it, "" if it has none.
         foreign: characters of other speakers that are trained on.
-        shifted: last tokens of the prompt alone that the whole conversation does not have.
+        prompt_mismatch: last tokens of the prompt alone that the whole conversation does not have.
     """
 
     ids: Array
@@ -88,7 +90,7 @@ class MaskedChat:
     eos: str
     places: Array | None = None
     foreign: int = 0
-    shifted: int = 0
+    prompt_mismatch: int = 0
 
 
 def parts(trained: Array) -> Array:
@@ -145,16 +147,40 @@ def openai_messages(messages: Sequence[Message], roles: Mapping[str, str]) -> li
     return made
 
 
+def aliased(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages whose reasoning has the names that templates read, as transformers gives."""
+    made = []
+    for message in messages:
+        reasoning = next((message[name] for name in _REASONING if name in message), None)
+        made.append(
+            message
+            if reasoning is None
+            else {"thinking": reasoning, **message, "reasoning_content": reasoning}
+        )
+    return made
+
+
+def kept_tokens(count: int, max_length: int | None) -> Array:
+    """Return bool (count): the first `max_length` tokens."""
+    return np.arange(count) < (count if max_length is None else max_length)
+
+
 def spans_of(text: str, messages: Sequence[Message]) -> list[tuple[str, int, int]]:
-    """Return (role, first character, last + 1) of each message's content found in a text."""
+    """Return (role, first character, last + 1) of each message's content in a text.
+
+    Returns:
+        [] if a content is missing, or the contents stand in another order: it is not known then
+        which message a part of the text belongs to.
+    """
     found, position = [], 0
     for message in messages:
         content = content_of(message)
         content = content.strip() if isinstance(content, str) else ""
-        first = text.find(content, position) if content else -1
-        if first >= 0:
-            position = first + len(content)
-            found.append((role_of(message), first, position))
+        first = text.find(content, position)
+        if first < 0:
+            return []
+        position = first + len(content)
+        found.append((role_of(message), first, position))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from datacheck.tokenization import TemplateCosts, Tokenizer
 BOS, EOS = "bos_token", "eos_token"
 _ROLES = {"human": "user", "gpt": "assistant", "function_call": "function", "tool": "observation"}
 _CONTENT = "{{content}}"
+_NO_TEXT = "a message is not text; LLaMA-Factory puts the parts of such a message together itself"
 _PLACEHOLDER = re.compile(r"\{\{[a-zA-Z_][a-zA-Z0-9_]*\}\}")
 _THOUGHT = ("<think>\n", "\n</think>\n\n")
 
@@ -146,7 +148,7 @@ def masked(
         slots = TEMPLATES[settings.template]
     else:
         msg = (
-            f"the template {settings.template!r} of LLaMA-Factory is not known; known are "
+            f"datacheck does not know the template {settings.template!r} of LLaMA-Factory; it knows "
             f"{', '.join(TEMPLATES)}"
         )
         raise UsageError(msg)
@@ -158,6 +160,7 @@ def masked(
             yield error
 
 
+@lru_cache(maxsize=4)
 def parsed_slots(tokenizer: Tokenizer) -> Slots:
     """Return the slots that LLaMA-Factory reads out of a chat template, if none is named.
 
@@ -211,6 +214,7 @@ def _only_in_longer(short: str, long: str) -> str:
     return "".join(letters)
 
 
+@lru_cache(maxsize=4)
 def _with_tokens(tokenizer: Tokenizer, slots: Slots) -> Tokenizer:
     """Return the tokenizer with the template's stop and end tokens, as LLaMA-Factory adds them."""
     eos = slots.stop[0] if slots.replace_eos else tokenizer.special.get(EOS, "<|endoftext|>")
@@ -247,7 +251,7 @@ def _masked(tokenizer: Tokenizer, chat: Conversation, slots: Slots, most: int | 
     messages = openai_messages([*chat.prompt, *chat.messages], _ROLES)
     system, turns = _aligned(messages)
     if chat.tools or any(turn["role"] in {"function", "observation"} for turn in turns):
-        msg = "LLaMA-Factory writes tools and their calls in a form that is not known here"
+        msg = "LLaMA-Factory formats tools and their calls itself, which datacheck does not imitate"
         raise UnjudgedError(msg)
     system = system or slots.default_system
     ids, places, trained, text = list[Array](), list[Array](), list[Array](), ""
@@ -294,16 +298,20 @@ def _aligned(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     system = ""
     if messages and messages[0]["role"] == "system":
         system, messages = messages[0].get("content", ""), messages[1:]
+        if not isinstance(system, str):
+            raise UnjudgedError(_NO_TEXT)
     accepted = ({"user", "observation"}, {"assistant", "function"})
     for number, message in enumerate(messages):
         if message["role"] not in accepted[number % 2]:
             msg = f"LLaMA-Factory leaves the chat out: turn {number + 1} is of {message['role']!r}"
             raise ValueError(msg)
         if not isinstance(message.get("content", ""), str):
-            msg = "a message of LLaMA-Factory is a text"
-            raise UnjudgedError(msg)
+            raise UnjudgedError(_NO_TEXT)
     if len(messages) % 2 or not messages:
-        msg = f"LLaMA-Factory leaves the chat out: it has {len(messages)} turns, no pairs"
+        msg = (
+            f"LLaMA-Factory leaves the chat out: its {len(messages)} turns are not pairs of question "
+            f"and answer"
+        )
         raise ValueError(msg)
     return system, [{"content": "", **message} for message in messages]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.masks.base import Array, Conversation, MaskedChat, MaskSettings, ending
+from datacheck.masks.base import Array, Conversation, MaskedChat, MaskSettings, ending, kept_tokens
 from datacheck.tokenization import Tokenizer
 
 # Characters that are tokenized at once; each takes about 100 bytes during that.
@@ -62,7 +62,7 @@ def between(ids: Array, start: Array, end: Array, most: int | None) -> dict[str,
     ends = last[1] - last[0] >= len(end) and bool((ids[last[1] - len(end) : last[1]] == end).all())
     return {
         "trained": trained,
-        "kept": np.arange(len(ids)) < (len(ids) if most is None else most),
+        "kept": kept_tokens(len(ids), most),
         "first": int(begins[0]) + len(start) if len(begins) else -1,
         "closed": ends or not answers,
     }

@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 
 from datacheck.masks.base import (
+    ANSWERERS,
     Array,
     Conversation,
     MaskedChat,
     MaskSettings,
     UnjudgedError,
+    aliased,
     ending,
     is_whole,
+    kept_tokens,
     openai_messages,
     spans_of,
 )
 from datacheck.tokenization import Rendered, TemplateCosts, Tokenizer, parsed_json
 
-# Names of the reasoning of a message; the last is what templates of gpt-oss read.
-_REASONING = ("reasoning_content", "reasoning", "thinking")
 NO_MARKS = (
-    "the chat template has no {% generation %} parts; TRL takes a training template of its own for "
-    "the model families it knows, and ends for the others: name the training template"
+    "the chat template has no {% generation %} parts. TRL replaces it by a training template for "
+    "the model families that it knows, and stops with an error for others; put the training "
+    "template beside the tokenizer as chat_template.jinja"
 )
 
 
@@ -55,11 +57,11 @@ def _masked(
     prompt, answers = (
         aliased(openai_messages(messages, {})) for messages in (chat.prompt, chat.messages)
     )
-    tools = parsed_json(chat.tools) or None
+    tools = parsed_json(chat.tools, "tools") or None
     whole = tokenizer.render([*prompt, *answers], costs=costs, tools=tools)
     ids, places = tokenizer.placed(whole.text)
     trained = np.ones(len(ids), bool)
-    shifted = 0
+    mismatch = 0
     if settings.assistant_only_loss:
         if not tokenizer.marks_answers:
             raise UnjudgedError(NO_MARKS)
@@ -70,9 +72,8 @@ def _masked(
         both = min(len(before), len(ids))
         common = _first(ids[:both] != before[:both])
         trained &= np.arange(len(ids)) >= common
-        shifted = len(before) - common
-    most = len(ids) if settings.max_length is None else settings.max_length
-    kept = np.arange(len(ids)) < most
+        mismatch = len(before) - common
+    kept = kept_tokens(len(ids), settings.max_length)
     return MaskedChat(
         ids,
         trained,
@@ -84,21 +85,8 @@ def _masked(
         eos=tokenizer.special.get("eos_token", ""),
         places=places,
         foreign=_foreign(whole.text, [*prompt, *answers], places, trained),
-        shifted=shifted,
+        prompt_mismatch=mismatch,
     )
-
-
-def aliased(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages whose reasoning has the names that templates read, as transformers gives."""
-    made = []
-    for message in messages:
-        reasoning = next((message[name] for name in _REASONING if name in message), None)
-        made.append(
-            message
-            if reasoning is None
-            else {"thinking": reasoning, **message, "reasoning_content": reasoning}
-        )
-    return made
 
 
 def _first(mask: Array) -> int:
@@ -125,15 +113,15 @@ def _generated(whole: Rendered, places: Array) -> Array:
 
 def _token_at(places: Array, character: int) -> int | None:
     """Return the first token that covers a character, or None."""
-    hits = np.flatnonzero((places[:, 0] <= character) & (character < places[:, 1]))
-    return int(hits[0]) if len(hits) else None
+    token = int(np.searchsorted(places[:, 1], character, side="right"))
+    return token if token < len(places) and places[token, 0] <= character else None
 
 
 def _foreign(text: str, messages: list[dict[str, Any]], places: Array, trained: Array) -> int:
-    """Return the characters of other speakers' messages that are trained on."""
+    """Return the characters of other speakers' messages that are trained on (see `spans_of`)."""
     count = 0
     for role, first, stop in spans_of(text, messages):
-        if role not in {"assistant", "gpt", "model"}:
+        if role not in ANSWERERS:
             inside = trained & (places[:, 0] < stop) & (places[:, 1] > first)
             count += int(
                 (np.minimum(places[inside, 1], stop) - np.maximum(places[inside, 0], first)).sum()

@@ -327,7 +327,9 @@ def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
 def _text_picture(builder: PreviewBuilder, spec: FieldSpec, value: Any) -> dict[str, Any]:
     how = builder.schema.tokenizer
     if spec.role == "chat":
-        return chat(value, spec, how, builder.tokenizer)
+        fields = builder.fields
+        prompt, tools = (fields.get(other or "") for other in (spec.continues, spec.tools))
+        return chat(value, spec, how, builder.tokenizer, prompt=prompt, tools=tools)
     if isinstance(value, str):
         trained = spec.role == "text" and spec.min_trained_tokens is not None
         if trained and how is not None and builder.tokenizer is not None:

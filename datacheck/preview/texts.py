@@ -48,7 +48,13 @@ def tokenized(text: object, how: TokenizerSpec, tokenizer: Tokenizer) -> dict[st
 
 
 def chat(
-    value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: Tokenizer | None
+    value: object,
+    spec: FieldSpec,
+    how: TokenizerSpec | None,
+    tokenizer: Tokenizer | None,
+    *,
+    prompt: object = None,
+    tools: object = None,
 ) -> dict[str, Any]:
     """Return the preview of a conversation.
 
@@ -57,6 +63,8 @@ def chat(
         spec: names the role that is trained on, if there is no tokenizer.
         how: the schema's tokenizer settings, or None.
         tokenizer: with its chat template, or None.
+        prompt: the messages that the conversation continues, if it does.
+        tools: the tools that the model may call, or None.
 
     Raises:
         NotDrawableError: it holds no message.
@@ -66,13 +74,13 @@ def chat(
         msg = f"holds {type(value).__name__} without a message"
         raise NotDrawableError(msg)
     if tokenizer is not None and how is not None:
+        conversation = Conversation(messages, messages_of(prompt), tools)
         try:
-            return _chat_preview(messages, how, tokenizer)
-        except (ValueError, UsageError) as error:  # the template is missing or refuses the chat
+            return _chat_preview(conversation, how, tokenizer)
+        except (ValueError, UsageError) as error:
             preview = _untokenized_chat(messages, spec)
             return preview | {
-                "about": f"{preview['about']} No chat template renders it: "
-                f"{truncated_text(str(error), 200)[0]}"
+                "about": f"{preview['about']} The reason: {truncated_text(str(error), 200)[0]}"
             }
     return _untokenized_chat(messages, spec)
 
@@ -98,28 +106,23 @@ def _untokenized_chat(messages: Sequence[Mapping[str, Any]], spec: FieldSpec) ->
 
 
 def _chat_preview(
-    messages: Sequence[Mapping[str, Any]], how: TokenizerSpec, tokenizer: Tokenizer
+    conversation: Conversation, how: TokenizerSpec, tokenizer: Tokenizer
 ) -> dict[str, Any]:
-    shown, omitted = _short(messages)
-    (made,) = masked_chats(tokenizer, [Conversation(shown)], how.mask_settings())
+    messages = [*conversation.prompt, *conversation.messages]
+    letters = sum(len(str(content_of(message))) for message in messages)
+    if letters > _TEXT_BYTES:
+        msg = (
+            f"it has {letters:,} characters, more than the {_TEXT_BYTES:,} that are tokenized here"
+        )
+        raise ValueError(msg)
+    (made,) = masked_chats(tokenizer, [conversation], how.mask_settings())
     if isinstance(made, ValueError):
         raise made
     places = made.places
     if places is None:
         _, places = tokenizer.placed(made.text, around=True)
-    contents = list(_content_spans(made.text, shown))
-    return _token_preview(made.text, places, made.trained & made.kept, contents, made.kept, omitted)
-
-
-def _short(messages: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
-    """Return the messages of a chat up to `_TEXT_BYTES` characters, and the characters left out."""
-    sizes = np.cumsum([len(str(content_of(message))) for message in messages])
-    count = max(1, int(np.searchsorted(sizes, _TEXT_BYTES, side="right")))
-    first = content_of(messages[0])
-    if count == 1 and isinstance(first, str) and len(first) > _TEXT_BYTES:
-        msg = f"its first message has {len(first):,} characters, too many for a picture"
-        raise ValueError(msg)
-    return messages[:count], int(sizes[-1] - sizes[count - 1])
+    contents = list(_content_spans(made.text, messages))
+    return _token_preview(made.text, places, made.trained & made.kept, contents, made.kept, 0)
 
 
 def _content_spans(text: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
@@ -162,10 +165,7 @@ def _token_preview(
     count = int(np.count_nonzero(trained & kept))
     summary = f"{len(places):,} tokens, {count:,} of them trained on"
     if not kept.all():
-        summary += (
-            f"; {np.count_nonzero(~kept):,} behind the model's {np.count_nonzero(kept):,} are cut "
-            f"off"
-        )
+        summary += f"; {np.count_nonzero(~kept):,} are cut off to keep {np.count_nonzero(kept):,}"
     if omitted:
         summary += f"; only the first {_TEXT_BYTES:,} characters were tokenized"
     return _text_preview(segments, summary)

@@ -225,14 +225,19 @@ def chats_of(schema: Schema) -> list[tuple[str, FieldSpec]]:
 
 
 @lru_cache(maxsize=4)
-def _tokenizer_or_reason(path: str | None) -> Tokenizer | str:
-    """Return the tokenizer at a path, once per process, or the reason why there is none."""
+def _tokenizer_or_reason(path: str | None, *, template: bool) -> Tokenizer | str:
+    """Return the tokenizer at a path, once per process, or the reason why there is none.
+
+    Args:
+        path: of the tokenizer.
+        template: whether it needs a chat template.
+    """
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
     if path.endswith(FAILED):
         return f"{path}; look whether it is the one that training uses"
     try:
-        return Tokenizer(path).with_template()
+        return Tokenizer(path).with_template() if template else Tokenizer(path)
     except MissingDependencyError as error:
         return str(error)
     except UsageError as error:  # without a tokenizer the rules judge by bytes
@@ -271,15 +276,15 @@ def trained(block: Block, schema: Schema) -> Columns:
 
     ``<field>:trained`` tokens that are trained on and kept; ``<field>:marker``: tokens up to the
     first answer, -1 where none is found; ``<field>:tokens`` before truncation; ``<field>:cut``:
-    supervised tokens that truncation removes; ``<field>:closed``: truncation leaves the last answer
-    whole; ``<field>:ending``: the special token that ends the answers, "" for none;
-    ``<field>:eos``: the end token of the tokenizer if the answers end in one at which generation
-    does not stop; ``<field>:foreign``: supervised characters of
-    other speakers; ``<field>:shifted``: tokens by which the mask misses the beginning of the
-    answer; ``<field>:twice``: the text begins with two BOS tokens; ``<field>:dropped``: the role of
-    a message that the template leaves out; ``<field>:kept``: hash of the tokens that are kept.
-    ``<field>:refused``: why the trainer makes no tokens of the chat, ``<field>:why``: why nothing
-    could be counted. A chat that another field continues has no columns.
+    supervised tokens that truncation removes; ``<field>:closed``: truncation cuts no answer in two;
+    ``<field>:ending``: the special token that ends the answers, "" for none; ``<field>:eos``: the
+    end token of the tokenizer if generation does not stop at that ending; ``<field>:foreign``:
+    supervised characters of other speakers; ``<field>:prompt_mismatch``: last tokens of the prompt
+    alone that the conversation lacks; ``<field>:two_bos``: the text begins with two BOS tokens;
+    ``<field>:dropped``: the role of a message that the template leaves out; ``<field>:kept``: hash
+    of the tokens that are kept; ``<field>:refused``: why the trainer makes no tokens of the chat;
+    ``<field>:why``: why nothing could be counted. A chat that another field continues has no
+    columns.
     """
     columns: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
@@ -288,7 +293,7 @@ def trained(block: Block, schema: Schema) -> Columns:
         column = block.fields.get(name)
         if column is None or column.kind != "json" or name in prompts:
             continue
-        speech = _tokenizer_or_reason(spec.path)
+        speech = _tokenizer_or_reason(spec.path, template=not spec.template)
         columns[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
         if isinstance(speech, Tokenizer):
             try:
@@ -327,10 +332,14 @@ def _conversations(block: Block, schema: Schema, name: str) -> list[Conversation
 
 
 def _common(chat: Chat, other: Chat) -> int:
-    """Return the number of messages that both chats begin with."""
+    """Return the number of messages that both chats begin with, without the last of either.
+
+    Reference:
+        trl, ``extract_prompt``.
+    """
     return next(
         (i for i, (left, right) in enumerate(zip(chat, other, strict=False)) if left != right),
-        min(len(chat), len(other)),
+        max(0, min(len(chat), len(other)) - 1),
     )
 
 
@@ -366,7 +375,7 @@ def _count(
         "tokens": [len(chat.ids) for chat in chats],
         "cut": [int((chat.trained & ~chat.kept).sum()) for chat in chats],
         "foreign": [chat.foreign for chat in chats],
-        "shifted": [chat.shifted for chat in chats],
+        "prompt_mismatch": [chat.prompt_mismatch for chat in chats],
     }
     return {
         "trained": Measured(
@@ -374,7 +383,7 @@ def _count(
         ),
         **{stat: Measured(np.array(n, np.int64), readable) for stat, n in numbers.items()},
         "closed": Measured(np.array([chat.closed for chat in chats], bool), readable),
-        "twice": Measured(
+        "two_bos": Measured(
             np.array([bos is not None and ids[:2].tolist() == [bos, bos] for ids in kept], bool),
             readable,
         ),

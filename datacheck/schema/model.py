@@ -242,6 +242,12 @@ class FieldSpec(_Model):
     """The chat with the turns before these: the prompt of an answer."""
     tools: str | None = None
     """The field with the tools that a chat may call, a list of OpenAI's form or its JSON text."""
+    images: str | None = None
+    """The field with the pictures that a chat refers to: a list, or one path."""
+    videos: str | None = None
+    """The field with the videos that a chat refers to: a list, or one path."""
+    audios: str | None = None
+    """The field with the sounds that a chat refers to: a list, or one path."""
     preferred_over: str | None = None
     """The field with the rejected answer to the same prompt."""
     label_of: str | None = None
@@ -418,12 +424,12 @@ class TokenizerSpec(_Model):
     def mask_settings(self) -> MaskSettings:
         """Return the settings that decide the mask of a chat."""
         return MaskSettings(
-            self.trainer,
-            self.start,
-            self.end,
-            self.max_length,
-            self.assistant_only_loss,
-            self.template,
+            trainer=self.trainer,
+            start=self.start,
+            end=self.end,
+            max_length=self.max_length,
+            assistant_only_loss=self.assistant_only_loss,
+            template=self.template,
         )
 
 

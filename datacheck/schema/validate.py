@@ -259,6 +259,9 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "share": frozenset({"mask", "depth"}),
     "continues": frozenset({"chat"}),
     "tools": frozenset({"chat"}),
+    "images": frozenset({"chat"}),
+    "videos": frozenset({"chat"}),
+    "audios": frozenset({"chat"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"labels"}),
     "shift": frozenset({"labels"}),
@@ -375,6 +378,9 @@ _REFERENCES: Mapping[str, frozenset[str]] = {
     "annotates": frozenset({"instance", "segment"}),
     "continues": frozenset({"chat"}),
     "tools": frozenset(),
+    "images": frozenset(),
+    "videos": frozenset(),
+    "audios": frozenset(),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"tokens"}),
 }
@@ -459,11 +465,12 @@ def _check_tokenizer(schema: Schema) -> Iterator[Complaint]:
     spec = schema.tokenizer
     if spec is None:
         return
-    for key, trainer in (("assistant_only_loss", "trl"), ("template", "llamafactory")):
+    keys = {"assistant_only_loss": "trl", "template": "llamafactory", "start": "minimind"}
+    for key, trainer in {**keys, "end": "minimind"}.items():
         if key in spec.model_fields_set and spec.trainer != trainer:
             yield ("tokenizer", key), f"{key} is a setting of trainer: {trainer}"
     if spec.template is not None and spec.template not in TEMPLATES:
-        msg = f"{spec.template!r} is no template of LLaMA-Factory that is known here"
+        msg = f"datacheck does not know the template {spec.template!r} of LLaMA-Factory"
         yield ("tokenizer", "template"), msg + _near(spec.template, list(TEMPLATES))
 
 

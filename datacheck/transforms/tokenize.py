@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from datacheck.errors import InvalidSample, UsageError
-from datacheck.masks import Conversation, MaskSettings, Trainer, masked_chats
+from datacheck.masks import Conversation, MaskSettings, Trainer, masked_chats, setting_faults
 from datacheck.model.sample import ArraySpec, Block, Column
 from datacheck.tokenization import (
     Tokenizer,
@@ -45,15 +45,17 @@ class Tokenize(Transform):
             on.
         assistant_only_loss: TRL's setting of this name.
         template: name of LLaMA-Factory's template; None reads the tokenizer's.
+        prompt: field of the chats that `field` continues, or None.
+        tools: field of the tools that each chat may call, or None.
         ids, labels: names of the new fields.
         dtype: of both new fields.
         keep: whether to keep the text as well.
 
     Notes:
-        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on. In
-        a chat, those are that the trainer trains on (`datacheck.masks`); for minimind, those after
-        a start marker, up to and including the next end marker. A chat without a trained token is
-        refused.
+        Labels are not shifted: labels[i] is ids[i] or -100. All tokens of a text are trained on,
+        and the tokens of a chat that the trainer trains on (`datacheck.masks`): for minimind, those
+        after a start marker, up to and including the next end marker. A chat without a trained
+        token is refused.
     """
 
     name: ClassVar[str] = "tokenize"
@@ -68,6 +70,8 @@ class Tokenize(Transform):
     trainer: Trainer = "minimind"
     assistant_only_loss: bool = False
     template: str | None = None
+    prompt: str | None = None
+    tools: str | None = None
     ids: str = "input_ids"
     labels: str = "labels"
     dtype: Literal["int32", "int64"] = "int64"
@@ -80,12 +84,12 @@ class Tokenize(Transform):
     @property
     def _settings(self) -> MaskSettings:
         return MaskSettings(
-            self.trainer,
-            self.start,
-            self.end,
-            self.max_length,
-            self.assistant_only_loss,
-            self.template,
+            trainer=self.trainer,
+            start=self.start,
+            end=self.end,
+            max_length=self.max_length,
+            assistant_only_loss=self.assistant_only_loss,
+            template=self.template,
         )
 
     @property
@@ -113,6 +117,11 @@ class Tokenize(Transform):
         if spec.kind == "array":
             msg = f"tokenize: {self.field} is {spec.dtype}; this step takes text or chats"
             raise UsageError(msg)
+        for fault in setting_faults(self._settings):
+            msg = f"tokenize: {fault}"
+            raise UsageError(msg)
+        for other in filter(None, (self.prompt, self.tools)):
+            self.spec(specs, other)
         if self.pad and self.max_length is None:
             msg = "tokenize: pad needs max_length"
             raise UsageError(msg)
@@ -130,7 +139,7 @@ class Tokenize(Transform):
         if self.field not in block.fields:
             return [], [(key, f"{self.field} is absent") for key in block.keys]
         column = block.fields[self.field]
-        samples = list(self._chats(column) if column.kind == "json" else self._texts(column))
+        samples = list(self._chats(block) if column.kind == "json" else self._texts(column))
 
         def one(i: int) -> dict[str, Array]:
             sample = samples[i]
@@ -148,10 +157,17 @@ class Tokenize(Transform):
         ]
         return kept, refused
 
-    def _chats(self, column: Column) -> Iterator[tuple[Array, Array] | ValueError]:
+    def _chats(self, block: Block) -> Iterator[tuple[Array, Array] | ValueError]:
         """Yield ids and mask of each chat, or why the trainer makes none."""
-        chats = [Conversation(messages_of(value)) for value in column.objects]
-        for made in masked_chats(self._encoder, chats, self._settings):
+        chats, prompts, tools = (
+            [None] * len(block) if name not in block.fields else block.fields[name].objects
+            for name in (self.field, self.prompt, self.tools)
+        )
+        conversations = [
+            Conversation(messages_of(chat), messages_of(prompt), tool)
+            for chat, prompt, tool in zip(chats, prompts, tools, strict=True)
+        ]
+        for made in masked_chats(self._encoder, conversations, self._settings):
             if isinstance(made, ValueError):
                 yield made
             elif not (made.trained & made.kept).any():

@@ -121,9 +121,9 @@ def test_a_prompt_that_is_written_otherwise_alone_shifts_the_mask(model):
     assert thinking != MARKED
     made = one(model(thinking), TALK[-1:], TALK[:-1], trainer="trl")
     think = len(Tokenizer(model(thinking)).encode(["<think>"], around=False)[0])
-    assert made.shifted == think
+    assert made.prompt_mismatch == think
     assert learnt(model(thinking), made) == ["A square.<|im_end|>\n"]
-    assert one(model(MARKED), TALK[-1:], TALK[:-1], trainer="trl").shifted == 0
+    assert one(model(MARKED), TALK[-1:], TALK[:-1], trainer="trl").prompt_mismatch == 0
 
 
 def test_axolotl_trains_on_contents_and_the_end_token_behind_them(model):
@@ -249,3 +249,91 @@ def test_costly_templates_are_given_up_by_block_for_every_trainer(model):
         made = list(masked_chats(Tokenizer(endless), conversations, MaskSettings(trainer=trainer)))
         assert ["for one chat" in str(error) for error in made] == [True, False, False]
         assert all("not tried" in str(error) for error in made[1:])
+
+
+def test_a_message_of_parts_is_not_judged_for_llamafactory(model):
+    parts = [{"type": "text", "text": "Be brief."}]
+    for turns in (
+        [{"role": "system", "content": parts}, *TALK[1:]],
+        [{"role": "user", "content": parts}, TALK[2]],
+    ):
+        for how in ({"template": "qwen"}, {"template": "mistral"}, {}):
+            with pytest.raises(UnjudgedError, match="not text"):
+                one(model(), turns, trainer="llamafactory", **how)
+
+
+@pytest.mark.parametrize("trainer", ["trl", "axolotl"])
+@pytest.mark.parametrize("text", ["{bad", "[" * 100_000])
+def test_tools_and_arguments_that_are_no_json_are_named(model, trainer, text):
+    with pytest.raises(ValueError, match="tools: not valid JSON"):
+        one(model(), TALK, tools=text, trainer=trainer)
+    called = [
+        TALK[1],
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "f", "arguments": text}}],
+        },
+    ]
+    if trainer == "axolotl":
+        with pytest.raises(ValueError, match="the arguments of a call: not valid JSON"):
+            one(model(), called, trainer=trainer)
+    assert one(model(), TALK, tools="", trainer=trainer).text  # no tools
+
+
+def test_no_other_speaker_is_found_in_an_answer(model):
+    """A message that the template drops or moves was found in the answer behind it."""
+    deaf = MARKED.replace(
+        "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
+    )
+    turns = chat("What is a voxel?", "A cube.", system="A cube")
+    made = one(model(deaf), turns, trainer="trl", assistant_only_loss=True)
+    assert learnt(model(deaf), made) == ["A cube.<|im_end|>"]
+    assert made.foreign == 0
+    moved = "{% for m in messages[1:] %}{{ '<|im_start|>' + m.role + '\n' }}{% if loop.last %}{% generation %}" \
+        "{{ m.content + '<|im_end|>' }}{% endgeneration %}{% else %}{{ messages[0].content if loop.index == 3 }}" \
+        "{{ m.content + '<|im_end|>' }}{% endif %}{% endfor %}"  # fmt: skip
+    made = one(model(moved), TALK, trainer="trl", assistant_only_loss=True)
+    assert made.foreign == 0
+
+
+def test_a_chat_of_many_answers_is_not_judged_for_axolotl_alone(model):
+    """Its cost is quadratic: a chat of 1,000 turns had its whole block unjudged."""
+    long = chat(*["How many?", "One more."] * 500)
+    conversations = [Conversation(TALK), Conversation(long), Conversation(TALK)]
+    made = list(masked_chats(Tokenizer(model()), conversations, MaskSettings(trainer="axolotl")))
+    assert [isinstance(chat, UnjudgedError) for chat in made] == [False, True, False]
+    assert "500 answers" in str(made[1])
+
+
+@pytest.mark.parametrize("trainer", ["trl", "axolotl", "minimind"])
+def test_a_template_that_writes_nothing_gives_no_tokens(model, trainer):
+    made = one(model("{% if false %}{{ messages }}{% endif %}"), TALK, trainer=trainer)
+    assert (len(made.ids), made.first) == (0, -1)
+
+
+def test_a_named_template_needs_no_chat_template(model, tmp_path):
+    write_tokenizer(tmp_path / "base")
+    file = tmp_path / "base" / "tokenizer_config.json"
+    file.write_text(
+        json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "chat_template"})
+    )
+    made = one(tmp_path / "base", TALK, trainer="llamafactory", template="chatml")
+    assert learnt(tmp_path / "base", made) == ["A cube.<|im_end|>\n", "A square.<|im_end|>\n"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"eos_token_id": true}', '{"eos_token_id": "x"}', "[" * 99_999]
+)
+def test_a_damaged_generation_config_names_no_stops(tmp_path, text):
+    write_tokenizer(tmp_path / "m")
+    (tmp_path / "m" / "generation_config.json").write_text(text)
+    assert Tokenizer(tmp_path / "m").stops == frozenset()
+    (tmp_path / "m" / "generation_config.json").write_text('{"eos_token_id": [2, 7, true]}')
+    assert Tokenizer(tmp_path / "m").stops == {2, 7}
+
+
+def test_many_empty_generated_parts_cost_little(model):
+    many = "{% for i in range(20000) %}{% generation %}{% endgeneration %}{% endfor %}" + MARKED
+    made = one(model(many), TALK, trainer="trl", assistant_only_loss=True)
+    assert made.trained.any()

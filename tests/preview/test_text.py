@@ -150,3 +150,14 @@ def test_any_text_becomes_json_of_at_most_300_characters_a_segment(text):
     assert orjson.loads(orjson.dumps(made)) == made
     assert all(len(segment["text"]) <= LETTERS for segment in made["segments"])
     assert made["segments"][0]["left_out"] == max(0, len(text) - LETTERS)
+
+
+def test_a_completion_is_shown_behind_its_prompt_and_a_long_chat_without_tokens(folder):
+    how = TokenizerSpec(trainer="trl")
+    made = chat(TALK[-1:], FieldSpec(role="chat"), how, Tokenizer(folder), prompt=TALK[:-1])
+    trained = [segment["text"] for segment in made["segments"] if segment["is"] == "supervised"]
+    assert "".join(trained) == "A high one.<|im_end|>\n"
+    long = [TALK[1], {"role": "assistant", "content": "word " * 50_000}]
+    made = chat(long, FieldSpec(role="chat", train_on="assistant"), how, Tokenizer(folder))
+    assert kinds(made) == ["masked", "supervised"]
+    assert "more than the 200,000 that are tokenized here" in made["about"]

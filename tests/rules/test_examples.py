@@ -44,6 +44,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "conversations": {"70", "71"},
     "tool_calls": {"71"},
     "masks": {"71"},
+    "media": {"71"},
     "splits": {"80"},
     "drift": {"90"},
     "loaders": {"90"},

@@ -191,4 +191,55 @@ def test_chats_that_llamafactory_leaves_out_have_no_trained_token(folder):
     odd = [*TALK, {"role": "user", "content": "And a pixel?"}]
     found, (finding,) = findings(folder, [TALK, odd], trainer="llamafactory", template="qwen")
     assert found == {("DC702", "refused"): (ERROR, [1])}
-    assert "LLaMA-Factory leaves the chat out: it has 3 turns" in finding.message
+    assert "LLaMA-Factory leaves the chat out: its 3 turns" in finding.message
+
+
+def test_what_is_not_judged_has_its_reason(folder):
+    """The verdict was "no sample holds what it judges", and DC702 passed."""
+    schema = schema_of({
+        "fields": {"c": {"role": "chat"}},
+        "tokenizer": {"path": str(folder), "trainer": "trl", "assistant_only_loss": True},
+    })  # fmt: skip
+    found = judged(schema, measured(schema, [("", Piece("s", {"c": TALK}, Origin("")))]))
+    for code in ("DC702", "DC714", "DC715"):
+        verdict = next(v for v in found.verdicts if v.code == code)
+        assert verdict.verdict == "skip"
+        assert "no {% generation %} parts" in "; ".join([verdict.why, *verdict.unseen])
+
+
+def test_pairs_of_one_answer_are_equal_for_trl(folder):
+    """The whole chat counted as the prompt: "the mask covers no token" hid that both are one."""
+    fields = {"good": {"role": "chat", "preferred_over": "bad"}, "bad": {"role": "chat"}}
+    found, _ = findings(folder, [{"good": TALK, "bad": TALK}], fields, trainer="trl")
+    assert found == {("DC712", "same"): (ERROR, [0])}
+
+
+def test_pairs_that_the_template_writes_alike_are_not_called_cut(folder):
+    folder = configured(folder, chat_template=CHATML.replace("m.content +", "m.content|trim +"))
+    fields = {"good": {"role": "chat", "preferred_over": "bad"}, "bad": {"role": "chat"}}
+    pair = {"good": TALK, "bad": [*TALK[:-1], TALK[-1] | {"content": "A cube.\n"}]}
+    for length in (200, 2000):
+        found, (finding,) = findings(folder, [pair], fields, max_length=length)
+        assert found == {("DC712", "template"): (ERROR, [0])}
+        assert "max_length" not in finding.fix
+
+
+def test_a_chat_without_an_answer_is_trained_on_by_trl(folder):
+    question = [{"role": "user", "content": "What is a voxel?"}]
+    assert findings(folder, [question], trainer="trl")[0] == {("DC714", "all"): (WARNING, [0])}
+    assert ("DC702", "mute") in findings(folder, [question])[0]
+
+
+def test_a_completion_with_messages_of_others_is_named(folder):
+    fields = {"p": {"role": "chat"}, "c": {"role": "chat", "continues": "p"}}
+    completion = [TALK[2], {"role": "user", "content": "And a pixel?"}, TALK[2]]
+    found, (finding,) = findings(folder, [{"p": TALK[:2], "c": completion}], fields, trainer="trl")
+    assert found == {("DC714", "completion"): (WARNING, [0])}
+    assert finding.message.startswith(f"{len('And a pixel?')} characters")
+
+
+def test_few_trained_tokens_without_a_maximum_are_told_without_it(folder):
+    fields = {"c": {"role": "chat", "min_trained_tokens": 500}}
+    found, (finding,) = findings(folder, [{"c": TALK}], fields, trainer="axolotl", max_length=None)
+    assert found == {("DC702", "few"): (ERROR, [0])}
+    assert "None" not in finding.message

@@ -275,3 +275,79 @@ def test_a_tokenizer_at_which_the_library_panics_is_named(tmp_path, change, said
     (tmp_path / "tok/tokenizer.json").write_text(json.dumps(PLAIN | change))
     with pytest.raises(UsageError, match=said):
         Tokenizer(tmp_path / "tok").encode(["ab"])
+
+
+TALK = chat(("user", "ab"), ("assistant", "cd"))
+
+
+def labelled(fields):
+    """The letters that are trained on."""
+    labels = fields["labels"]
+    names = {number: text for text, number in VOCAB.items()}
+    return "".join(names[label] for label in labels[labels != -100].tolist())
+
+
+@pytest.mark.parametrize(
+    ("options", "learnt"),
+    [
+        ({}, "cd<|im_end|>\n"),
+        (
+            {"trainer": "trl"},
+            "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\ncd<|im_end|>\n",
+        ),
+        ({"trainer": "axolotl"}, "cd<|im_end|>"),
+        ({"trainer": "llamafactory", "template": "qwen3_nothink"}, "cd<|im_end|>\n"),
+        ({"trainer": "llamafactory", "template": "qwen3"}, "<think>\n\n</think>\n\ncd<|im_end|>\n"),
+    ],
+)
+def test_labels_are_those_of_the_trainer(folder, options, learnt):
+    made, refused, _ = tokens(folder, "chat", TALK, **options)
+    assert not refused
+    assert labelled(made["k0"]) == learnt
+
+
+def test_a_completion_is_labelled_behind_its_prompt(folder):
+    specs = SPECS | {"prompt": SPECS["chat"]}
+    steps, after = bind(
+        [
+            step(
+                {
+                    "tokenize": {
+                        "field": "chat",
+                        "prompt": "prompt",
+                        "tokenizer": str(folder),
+                        "trainer": "trl",
+                    }
+                }
+            )
+        ],
+        specs,
+    )
+    piece = Piece("k0", {"prompt": TALK[:1], "chat": TALK[1:]}, Origin("f"))
+    blocks, refused = run(steps, stack([piece])[0])
+    ((sample,),) = ([*block] for block in blocks)
+    assert not refused
+    # this template writes no start of an answer, so the mask begins with it
+    assert labelled(dict(sample.fields)) == "<|im_start|>assistant\ncd<|im_end|>\n"
+    assert "prompt" in after
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"template": "qwen"}, "trainer: llamafactory"),
+        ({"trainer": "llamafactory", "template": "qwen9"}, "'qwen9'"),
+        ({"assistant_only_loss": True}, "trainer: trl"),
+        ({"prompt": "nothing"}, "nothing"),
+    ],
+)
+def test_settings_that_the_trainer_does_not_have_are_refused(folder, options, why):
+    with pytest.raises(UsageError, match=why):
+        tokens(folder, "chat", TALK, **options)
+
+
+def test_the_identity_of_older_caches_stays(folder):
+    made = step({"tokenize": {"field": "chat", "tokenizer": str(folder)}})
+    assert set(made.identity()["options"]) == {"field"}
+    other = step({"tokenize": {"field": "chat", "tokenizer": str(folder), "trainer": "trl"}})
+    assert other.identity()["options"] == {"field": "chat", "trainer": "trl"}

@@ -40,6 +40,7 @@ _PAIR = {
 _CUT_PAIR = _PAIR | {"tokenizer": {"path": "model", "max_length": 128}}
 _TEMPLATED = _CHAT | {"tokenizer": {"path": "model-without-system"}}
 _TOOL_CHAT = {"fields": {"chat": {"role": "chat", "tools": "tools"}, "tools": {"dtype": "json"}}}
+_PICTURED = {"fields": {"chat": {"role": "chat", "images": "images"}, "images": {"dtype": "json"}}}
 _TEXT = {"fields": {"text": {"role": "text"}}}
 
 
@@ -126,6 +127,24 @@ def _questions(rng: np.random.Generator) -> Samples:
         chat = [turn for turn in _chat(rng) if turn["role"] != "system"]
         made.append(sample(_key(number), {"chat": chat}))
     return made
+
+
+def _pictured(rng: np.random.Generator) -> Samples:
+    """Chats about one to three pictures."""
+    made = []
+    for number in range(_COUNT):
+        chat, count = _chat(rng), int(rng.integers(1, 4))
+        at = next(i for i, turn in enumerate(chat) if turn["role"] == "user")
+        chat[at] = chat[at] | {"content": "<image>" * count + chat[at]["content"]}
+        images = [f"{number}_{i}.jpg" for i in range(count)]
+        made.append(sample(_key(number), {"chat": chat, "images": images}))
+    return made
+
+
+def _miscounted(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    images = fields["images"]
+    return {"images": images[:-1] if size < 0 else [*images, "another.jpg"]}
 
 
 def _instructed(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
@@ -306,6 +325,7 @@ _ALL = _each(_shifted, share=1.0)
     NOTHING_PREFERRED,
     EQUAL_ONCE_CUT,
     MESSAGE_LEFT_OUT,
+    MISCOUNTED,
     WRONG_CALL,
     WRONG_ENCODING,
     MARKER_IN_TEXT,
@@ -404,6 +424,14 @@ _ALL = _each(_shifted, share=1.0)
         _questions,
         _each(_instructed),
         (Size("system", 1),),
+    ),
+    Trial(
+        "other-number-of-pictures",
+        "DC716",
+        _PICTURED,
+        _pictured,
+        _each(_miscounted),
+        (Size("one too few", -1), Size("one too many", 1)),
     ),
     Trial(
         "wrong-call",

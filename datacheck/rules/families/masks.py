@@ -7,16 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.masks import ANSWERERS
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.table import Rows
-from datacheck.rules.base import RuleContext, count_phrase, first_few, match_texts, pluralize, rule
-from datacheck.rules.chat_turns import trained
+from datacheck.rules.base import (
+    RuleContext,
+    Skip,
+    count_phrase,
+    first_few,
+    match_texts,
+    pluralize,
+    rule,
+)
+from datacheck.rules.chat_turns import pairs_of, trained
 from datacheck.rules.measures import form
 from datacheck.schema.model import Schema, TokenizerSpec
 
 Array = np.ndarray[Any, Any]
 
-_SPEAKERS = {"assistant", "gpt"}
 # Why no special token that is trained on follows an answer, and what to do.
 _STOP = {
     "minimind": ("`end` holds no special token", "Declare the end token: tokenizer: {end: ...}."),
@@ -50,25 +58,25 @@ def _tokenizer_missing(schema: Schema) -> str:
     applies=lambda s: s.role == "chat",
     unless=_tokenizer_missing,
 )
-def answer_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+def answer_mask(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """The mask of a chat leaves out the end of an answer, or covers what others say.
 
     What:
         Each answer ends in a special token that is trained on (error), and generation stops at that
         token: it is the tokenizer's ``eos_token`` or in its ``generation_config.json`` (warning).
-        No text of another speaker is trained on (error; a warning where the trainer trains on all
-        tokens). The prompt of a completion, written alone, is the beginning of the whole
-        (warning).
+        No text of another speaker is trained on (error; a warning if the trainer trains on all
+        tokens of the chat or the completion). A prompt has the same tokens alone as before its
+        answer (warning).
     Why it matters:
-        A model that never learns the end token does not stop. With another end token than
-        generation waits for, it writes on, up to the maximum length.
+        A model that never learns the end token does not stop. If generation waits for another
+        token, it continues up to the maximum length.
     Measure:
         Tokens and mask as ``tokenizer: {trainer: ...}`` makes them: minimind (between ``start`` and
         ``end``), TRL (``assistant_only_loss`` or the completion), axolotl (``chat_template`` with
         its defaults), LLaMA-Factory (``template``).
     When it is wrong:
-        The trainer has other settings than its defaults, or its training code makes the labels: the
-        rule cannot judge it, switch it off.
+        The trainer's settings are not its defaults, or your own training code makes the labels:
+        switch the rule off.
     Options:
         none
     Bad::
@@ -91,7 +99,8 @@ def answer_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         off.
     """
     name, spec = case.name, case.schema.tokenizer or TokenizerSpec()
-    measured = rows.measured(f":{name}:trained", f":{name}:foreign", f":{name}:shifted")
+    measured = rows.measured(f":{name}:trained", f":{name}:foreign", f":{name}:prompt_mismatch")
+    yield from unjudged(rows, name)
     if not measured.any():
         return
     counted = measured & (rows[f":{name}:trained"] > 0)
@@ -103,21 +112,31 @@ def answer_mask(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     yield from _other_end(rows, counted & ~endless, name)
     foreign = counted & (rows[f":{name}:foreign"] > 0)
     if foreign.any():
-        yield _foreign(foreign, rows[f":{name}:foreign"], spec)
-    shifted = counted & (rows[f":{name}:shifted"] > 0)
-    if shifted.any():
-        most = int(rows[f":{name}:shifted"][shifted].max())
+        prompted = bool(case.spec.continues) or any(name in p for p in pairs_of(case.schema))
+        yield _foreign(foreign, rows[f":{name}:foreign"], spec, prompted=prompted)
+    mismatch = counted & (rows[f":{name}:prompt_mismatch"] > 0)
+    if mismatch.any():
+        most = int(rows[f":{name}:prompt_mismatch"][mismatch].max())
         yield Failure(
-            shifted,
-            f"{pluralize(int(shifted.sum()))} begin otherwise than their prompt alone, which ends "
-            f"in up to {pluralize(most, 'other token')}.",
+            mismatch,
+            f"the prompt of {pluralize(int(mismatch.sum()))} does not end alone as it ends before "
+            f"the answer: up to {pluralize(most, 'token')} differ.",
             measured={"tokens": most},
             severity=Severity.WARNING,
-            cause=Cause("the template writes the prompt alone in another way", "prompt"),
-            fix="Use a template that writes the prompt alone as it writes it before an answer.",
+            cause=Cause("the template writes a prompt without an answer differently", "prompt"),
+            fix="Use a template that writes the prompt in one way, with and without an answer.",
             kind="prompt",
-            order=rows[f":{name}:shifted"],
+            order=rows[f":{name}:prompt_mismatch"],
         )
+
+
+def unjudged(rows: Rows, name: str) -> Iterator[Skip]:
+    """Yield the chats whose tokens are not known, with the reasons."""
+    if f":{name}:why" not in rows:
+        return
+    mask = match_texts(rows[f":{name}:why"], bool)
+    if mask.any():
+        yield Skip(mask, first_few(sorted(set(rows[f":{name}:why"][mask]))))
 
 
 def _other_end(rows: Rows, counted: Array, name: str) -> Iterator[Failure]:
@@ -141,29 +160,47 @@ def _other_end(rows: Rows, counted: Array, name: str) -> Iterator[Failure]:
     )
 
 
-def _foreign(mask: Array, letters: Array, spec: TokenizerSpec) -> Failure:
-    """Return the chats in which text of other speakers is trained on."""
+def _foreign(mask: Array, letters: Array, spec: TokenizerSpec, *, prompted: bool) -> Failure:
+    """Return the chats in which text of other speakers is trained on.
+
+    Args:
+        mask: these chats.
+        letters: characters of other speakers that are trained on.
+        spec: settings of the trainer.
+        prompted: whether the chats continue a prompt.
+    """
     text = (
         f"{int(letters[mask].sum()):,} characters of other speakers are trained on in "
         f"{pluralize(int(mask.sum()))}"
     )
-    if not spec.assistant_only_loss:
+    if spec.assistant_only_loss:
         return Failure(
             mask,
-            f"{text}: the trainer trains on all tokens.",
+            f"{text}.",
+            cause=Cause("{% generation %} of the template contains more than answers", "foreign"),
+            fix="Put only the answers inside {% generation %}.",
+            kind="foreign",
+            order=letters,
+        )
+    if prompted:
+        return Failure(
+            mask,
+            f"{text}: the completion contains their messages.",
             severity=Severity.WARNING,
-            cause=Cause("assistant_only_loss is off", "all"),
-            fix="Set assistant_only_loss in the trainer and here; where all tokens shall count, "
-            "switch this rule off.",
-            kind="all",
+            cause=Cause("the trainer trains on the whole completion", "completion"),
+            fix="Move all messages before the last answer into the prompt, or set "
+            "assistant_only_loss in the trainer and here.",
+            kind="completion",
             order=letters,
         )
     return Failure(
         mask,
-        f"{text}.",
-        cause=Cause("{% generation %} of the template holds more than answers", "foreign"),
-        fix="Put only the answers inside {% generation %}.",
-        kind="foreign",
+        f"{text}: the trainer trains on all tokens.",
+        severity=Severity.WARNING,
+        cause=Cause("assistant_only_loss is off", "all"),
+        fix="Set assistant_only_loss in the trainer and here; if all tokens are to be trained on, "
+        "switch this rule off.",
+        kind="all",
         order=letters,
     )
 
@@ -178,7 +215,7 @@ def _foreign(mask: Array, letters: Array, spec: TokenizerSpec) -> Failure:
     applies=lambda s: s.role == "chat",
     unless=_tokenizer_missing,
 )
-def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """The chat template leaves out a message, or the text begins with two BOS tokens.
 
     What:
@@ -186,12 +223,12 @@ def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         and the assistant (an answer that is missing is an error). Its tokens begin with one BOS
         token at most.
     Why it matters:
-        The model never sees what the template leaves out. Two BOS tokens are a beginning that the
-        model has not met before, and that inference does not have.
+        The model never sees a message that the template leaves out. No text of pretraining begins
+        with two BOS tokens, and no prompt at inference does.
     Measure:
-        The content without white space around it is looked for in the text, without the thought
-        before ``</think>``, which many templates leave out of earlier turns. Contents that are no
-        text, and those of tools, are not looked for.
+        The rule searches the text for each content, without white space around it and without the
+        thought before ``</think>``, which many templates leave out of earlier turns. It does not
+        search for the content of tools, nor for content that is not text.
     When it is wrong:
         The template rewrites contents on purpose: switch the rule off.
     Options:
@@ -216,7 +253,8 @@ def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         template without special tokens.
     """
     name = case.name
-    measured = rows.measured(f":{name}:twice")
+    measured = rows.measured(f":{name}:two_bos")
+    yield from unjudged(rows, name)
     if not measured.any():
         return
     dropped = rows[f":{name}:dropped"]
@@ -225,15 +263,15 @@ def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield Failure(
             mask,
             f"the template leaves out a message of the {role} in {pluralize(int(mask.sum()))}.",
-            severity=Severity.ERROR if role in _SPEAKERS else None,
+            severity=Severity.ERROR if role in ANSWERERS else None,
             fix="Use a template that writes all messages, or drop those that it does not know.",
             kind=f"dropped {role}",
         )
-    twice = measured & rows[f":{name}:twice"].astype(bool)
-    if twice.any():
+    doubled = measured & rows[f":{name}:two_bos"].astype(bool)
+    if doubled.any():
         yield Failure(
-            twice,
-            f"{count_phrase(twice, 'begin')} with two BOS tokens.",
+            doubled,
+            f"{count_phrase(doubled, 'begin')} with two BOS tokens.",
             cause=Cause("the template and the tokenizer both write the BOS token", "bos"),
             fix="Tokenize the text of the template without special tokens, or take the BOS token "
             "out of the template.",

@@ -314,18 +314,21 @@ def no_trained_tokens(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]
         return
     least = case.spec.min_trained_tokens or 1
     spec = case.schema.tokenizer or TokenizerSpec()
-    mute = measured & (rows[column["answers"]] == 0)
+    counted_ = measured & rows.measured(column["trained"])
+    enough = counted_ & (rows[column["trained"]] >= least) if counted_.any() else counted_
+    mute = measured & (rows[column["answers"]] == 0) & ~enough
     if mute.any():
         words = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
         yield _untrained(mute, f"{count_phrase(mute, 'have')} no {words}", "mute", spec)
-    counted_ = measured & rows.measured(column["trained"]) & ~mute
-    few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
+    few = counted_ & ~mute & ~enough
     if few.any():
         yield from _causes(rows, few, column, spec)
     fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (
         spec.max_length or UNKNOWN_LENGTH
     )
-    open_ = measured & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
+    # bytes show where the text between markers is, but no other mask
+    known = fits & (spec.trainer == "minimind") | (case.spec.role == "text")
+    open_ = measured & ~mute & ~counted_ & ~known
     if open_.any():
         why = (
             sorted(set(rows[column["why"]][open_]))
@@ -351,7 +354,12 @@ def _causes(
     elif lost.any():
         text = f"the mask of {spec.trainer} covers no token of {pluralize(int(lost.sum()))}"
         yield _untrained(lost, text, "mask", spec)
-    if long.any():
+    if long.any() and spec.max_length is None:
+        text = (
+            f"the mask covers fewer tokens of {pluralize(int(long.sum()))} than min_trained_tokens"
+        )
+        yield _untrained(long, text, "few", spec)
+    elif long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
         text = (
             f"the first answer of {pluralize(int(long.sum()))} begins at token {tokens:,} "
@@ -471,16 +479,13 @@ def _lost(rows: Rows, measured: Array, case: RuleContext, most: int) -> Iterator
     lost = int(cut[measured].sum())
     every = lost + int(trained_[measured].sum())
     if lost > float(case.options["tokens"]) * every:
-        text = (
-            f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) lie behind token "
-            f"{most:,}."
-        )
+        text = f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) are cut off."
         yield _cut(measured & (cut > 0), text, "tokens", most, cut)
     open_ = measured & ~closed.astype(bool)
     if open_.sum() > float(case.options["open"]) * measured.sum():
         text = (
-            f"{pluralize(int(open_.sum()))} of {int(measured.sum()):,} end without the end marker: "
-            f"it is not supervised."
+            f"{pluralize(int(open_.sum()))} of {int(measured.sum()):,} lose the end of an answer: "
+            f"its end marker is not supervised."
         )
         yield _cut(open_, text, "open", most, cut)
 
