@@ -36,6 +36,7 @@ def seen(**changed):
         "record_keys": [],
         "chat_samples": 0,
         "speakers": {},
+        "marked": {},
         "varied_lists": 0,
         "longest_text": 0,
         "empty_texts": 0,

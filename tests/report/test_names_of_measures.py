@@ -31,4 +31,4 @@ def test_a_number_that_the_page_names_comes_from_one_measurement():
         stat: names for stat, names in made.items() if stat in STATISTICS and len(names) > 1
     } == MEANT
     missing = {stat for stat in STATISTICS if "/" not in stat} - made.keys()
-    assert missing == {"tokens", "trained"}  # of texts, which need a tokenizer's files
+    assert missing == set()

@@ -114,10 +114,13 @@ def _ramp(rng, shape, to=1.0, moves=None, clip=None, at=0.0):
     return waves if clip is None else np.clip(waves, -clip, clip)
 
 
-def _walk(rng, shape, lag=0, scale=1.0, at=0.0):
+def _walk(rng, shape, lag=0, scale=1.0, at=0.0, hold=None):
     steps = _normal(rng, shape).astype(np.float64)
     late = np.concatenate([np.zeros((lag, *shape[1:])), steps])[: shape[0]]
-    return at + scale * np.cumsum(late, axis=0)
+    walked = at + scale * np.cumsum(late, axis=0)
+    if hold is not None:
+        walked[hold[0] : hold[1]] = walked[hold[0]]
+    return walked
 
 
 def _film(rng, steps, stops=None):

@@ -21,6 +21,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "structure": {"12"},
     "clouds": {"12", "22"},
     "columns": {"13", "23"},
+    "sequences": {"23"},
     "units": {"20"},
     "images": {"20", "30", "31"},
     "motion": {"20", "50", "60"},

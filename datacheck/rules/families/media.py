@@ -55,18 +55,16 @@ def media(block: Block, schema: Schema) -> Columns:
     columns: dict[str, Any] = {}
     for name, spec in schema.of_role("chat"):
         column = block.fields.get(name)
-        if column is None or column.kind != "json":
+        named = {key: field for key in MEDIA if (field := getattr(spec, key)) is not None}
+        if not named or column is None or column.kind != "json":
             continue
         prompt = block.fields.get(spec.continues or "")
         prompts = chats_in(prompt) if prompt is not None and prompt.kind == "json" else None
         chats = chats_in(column)
         if prompts is not None:
             chats = [[*before, *chat] for before, chat in zip(prompts, chats, strict=True)]
-        for key, medium in MEDIA.items():
-            field = getattr(spec, key)
-            if field is None:
-                continue
-            given = block.fields.get(field)
+        for key, field in named.items():
+            medium, given = MEDIA[key], block.fields.get(field)
             if given is not None and given.kind == "array":
                 continue
             values = [None] * len(block) if given is None else given.objects
