@@ -71,7 +71,9 @@ def _fields(entries: dict[str, list[str]]) -> list[_Field]:
     kinds = zip(entries["TYPE"], entries["SIZE"], strict=True)
     dtypes = [np.dtype(f"<{_KINDS[kind]}{int(size)}") for kind, size in kinds]
     fields = [_Field(*parts) for parts in zip(names, dtypes, counts, strict=True)]
-    shown = [f.name for f in fields if f.name != "_"]  # "_" is padding
+    # "_" is padding, of 0 bytes where the writer needs none
+    fields = [f for f in fields if f.name != "_" or f.count]
+    shown = [f.name for f in fields if f.name != "_"]
     if len(set(shown)) != len(shown) or any(not 0 < f.count <= 1 << 20 for f in fields):
         msg = "a field stands twice or has a COUNT that is not positive"
         raise ValueError(msg)

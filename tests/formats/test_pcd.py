@@ -36,6 +36,33 @@ def test_ascii_counts_and_version_5():
     assert read_all(CORPUS / "pcd/y_version_5.pcd")["points"].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_padding_of_no_bytes_is_read_as_padding(tmp_path):
+    """As writers of lidars with alignment have it: ``_`` with COUNT 0 between other fields."""
+    record = np.dtype({"names": ["x", "y", "z", "ring"], "formats": ["<f4", "<f4", "<f4", "<u2"],
+                       "offsets": [0, 4, 8, 16], "itemsize": 24})  # fmt: skip
+    points = np.zeros(3, record)
+    points["x"], points["y"], points["z"], points["ring"] = (
+        [1, 2, 3],
+        [4, 5, 6],
+        [7, 8, 9],
+        [0, 1, 2],
+    )
+    header = (
+        "VERSION 0.7\nFIELDS x y z _ _ ring _\nSIZE 4 4 4 1 1 2 1\nTYPE F F F U U U U\n"
+        "COUNT 1 1 1 4 0 1 6\nWIDTH 3\nHEIGHT 1\nPOINTS 3\nDATA binary\n"
+    )
+    (tmp_path / "a.pcd").write_bytes(header.encode() + points.tobytes())
+    values = read_all(tmp_path / "a.pcd")
+    assert sorted(values) == ["points", "ring"]
+    assert values["points"].tolist() == [[1, 4, 7], [2, 5, 8], [3, 6, 9]]
+    assert values["ring"].tolist() == [0, 1, 2]
+    (tmp_path / "b.pcd").write_bytes(
+        header.replace("COUNT 1", "COUNT 0").encode() + points.tobytes()
+    )
+    with pytest.raises(FormatError, match="COUNT"):
+        read_all(tmp_path / "b.pcd")
+
+
 def test_lzf_against_the_format_by_hand():
     assert unpack_lzf(b"\x02abc", 3) == b"abc"  # three literals
     assert unpack_lzf(b"\x02abc\x20\x02", 6) == b"abcabc"  # 3 bytes from 3 back

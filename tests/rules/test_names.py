@@ -417,3 +417,11 @@ def test_the_number_of_a_name_is_found_however_it_is_written(numbers, width, for
     )
     told = [names[sorted(names)[row]] for finding in said for row in finding.rows.tolist()]
     assert sorted(told) == behind
+
+
+def test_the_characters_of_a_vocabulary_are_no_odd_names():
+    """nanoGPT's meta.pkl holds a number for each character, the line feed among them."""
+    vocabulary = {f"stoi/{c}": np.array(i) for i, c in enumerate("\n\t ab")}
+    assert found("fields: {}", pieces(["meta.pkl"], fields=vocabulary)).findings == []
+    odd = pieces(["meta.pkl"], fields={"stoi/a\n": np.array(1)})
+    assert one("fields: {}", odd, "DC107").failed == 1

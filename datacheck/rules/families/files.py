@@ -861,7 +861,13 @@ _UNSEEN = {"Cc", "Cf"}
 
 
 def _is_odd_name(name: str) -> bool:
-    """Tell whether a name from inside a file holds invalid Unicode or invisible characters."""
+    """Tell whether a name from inside a file holds invalid Unicode or invisible characters.
+
+    Notes:
+        A name of one character is an entry of a vocabulary of characters, not a mistake.
+    """
+    if len(name.rpartition("/")[2]) == 1:
+        return False
     if name.isascii() and name.isprintable() and "\\ud" not in name:
         return False
     return _ESCAPED.search(name) is not None or any(
@@ -872,7 +878,7 @@ def _is_odd_name(name: str) -> bool:
 _SHOWN = 60  # characters of a name that are kept: each sample may have a different name
 
 
-@measure("odd_names", per="sample", depth="structure")
+@measure("odd_names", version=2, per="sample", depth="structure")
 def odd_names(block: Block, schema: Schema) -> Columns:
     """Name inside the file with bytes that are no UTF-8 or invisible characters: `odd_name`."""
     fields = [name for name in block.fields if name not in schema.fields and _is_odd_name(name)]
