@@ -324,6 +324,25 @@ def _with_media(
     return result
 
 
+# Fields of an annotation of Pascal VOC, as the reader of XML names them.
+_VOC_FIELDS = frozenset({"boxes", "names", "size"})
+
+
+def with_picture_boxes(guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Return the guesses, with the boxes and sizes of Pascal VOC as those of the one picture."""
+    pictures = [name for name, guess in guesses.items() if guess.spec.get("role") == "image"]
+    if len(pictures) != 1 or not guesses.keys() >= _VOC_FIELDS:
+        return dict(guesses)
+    boxes = {"role": "boxes", "shape": ["N", 4], "unit": "px", "pixels_of": pictures[0]}
+    size = {"role": "value", "shape": [2], "pixels_of": pictures[0]}
+    why = ("named as in annotations of Pascal VOC",)
+    return {
+        **guesses,
+        "boxes": guesses["boxes"].without("range").plus(Guess(boxes, why)),
+        "size": guesses["size"].without("range").plus(Guess(size, why)),
+    }
+
+
 def _text_kind(guess: Guess) -> str | None:
     """Return "chat" or "text", None for other fields."""
     kind = guess.spec.get("role", guess.spec.get("dtype"))

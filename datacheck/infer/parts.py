@@ -19,7 +19,7 @@ import numpy as np
 
 from datacheck.infer.axes import name_axes
 from datacheck.infer.data_files import ACCOMPANYING, DataFiles, ending_of
-from datacheck.infer.guess import guess
+from datacheck.infer.guess import guess, with_picture_boxes
 from datacheck.infer.profile import FieldProfile
 from datacheck.infer.profiling import (
     MOST_FILES,
@@ -112,7 +112,7 @@ def draft_parts(files: DataFiles) -> Draft | None:
         notes += profile.notes
     return write_draft(
         files.with_left_out_check(files.head(files=main.pattern), described),
-        guesses,
+        with_picture_boxes(guesses),
         max(profiles[part].samples for part in parts),
         notes,
         f"{len(main.paths):,} samples of {len(parts)} files each",

@@ -208,3 +208,23 @@ def test_chats_about_pictures_are_the_samples_and_name_the_pictures_that_are_gon
     assert (
         "2 names (images/30.png, images/7.png): not there, but named by train.json" in found.message
     )
+
+
+def test_boxes_of_pascal_voc_in_other_folders_are_held_against_their_pictures(tmp_path):
+    """The names of the folders are the writer's own, so the built-in schema does not fit."""
+    for number in range(20):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        (tmp_path / "annotations").mkdir(exist_ok=True)
+        picture = Image.effect_noise((64, 48), 20 + number).convert("RGB")
+        picture.save(tmp_path / "images" / f"p{number}.jpg")
+        by = 2 if number == 7 else 1  # drawn on a picture of twice the size
+        corners = {"xmin": 40 * by, "ymin": 30 * by, "xmax": 60 * by, "ymax": 44 * by}
+        box = "".join(f"<{name}>{value}</{name}>" for name, value in corners.items())
+        (tmp_path / "annotations" / f"p{number}.xml").write_text(
+            f"<annotation><filename>p{number}.jpg</filename>"
+            "<size><width>64</width><height>48</height><depth>3</depth></size>"
+            f"<object><name>thing</name><bndbox>{box}</bndbox></object></annotation>"
+        )
+    report = scan(tmp_path, output=tmp_path.with_name("out")).report
+    found = [f for f in report.findings if f.code == "DC409"]
+    assert [(f.severity, f.failed) for f in found] == [("error", 1)]
