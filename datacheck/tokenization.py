@@ -50,6 +50,8 @@ UNTRIED = "it was not tried for this one"
 # Bits of an integer, and elements of a repeated text.
 _DIGITS = 4_096
 _REPEATED = 100_000
+# Text of an added token in tokenizer.json.
+_CONTENT = re.compile(r'"content"\s*:\s*("(?:[^"\\]|\\.)*")')
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (
@@ -152,7 +154,15 @@ def tokenizer_digest(path: str | Path) -> str:
         file.
     """
     raw, template, special, _ = _read(str(path))
-    return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
+    known = set(_CONTENT.findall(raw))
+    # earlier versions did not add these: caches with their ids are others
+    added = [
+        token
+        for token in special.values()
+        if not {json.dumps(token), json.dumps(token, ensure_ascii=False)} & known
+    ]
+    settings = [template, special, *([added] if added else [])]
+    return digest_bytes(f"{raw}\0{json.dumps(settings, sort_keys=True)}".encode())
 
 
 def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from datacheck.errors import UsageError
 from datacheck.masks.markers import places, spans
 from datacheck.model.sample import ArraySpec, Origin, Piece, stack
-from datacheck.tokenization import Tokenizer, messages_of
+from datacheck.runtime.hashing import digest_bytes
+from datacheck.tokenization import Tokenizer, messages_of, tokenizer_digest
 from datacheck.transforms import bind, run, step
 
 PAD, START, END = 0, 1, 2
@@ -351,3 +352,30 @@ def test_the_identity_of_older_caches_stays(folder):
     assert set(made.identity()["options"]) == {"field"}
     other = step({"tokenize": {"field": "chat", "tokenizer": str(folder), "trainer": "trl"}})
     assert other.identity()["options"] == {"field": "chat", "trainer": "trl"}
+
+
+def test_a_special_token_that_the_file_lacks_is_added_and_changes_the_identity(tmp_path):
+    """transformers adds it; a text was split inside it, and caches of then have other ids."""
+    document = {
+        "version": "1.0", "added_tokens": [
+            {"id": 0, "content": "<unk>", "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": True}],
+        "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 1}, "unk_token": "<unk>"},
+    }  # fmt: skip
+    texts = {}
+    for name, eos in (("held", "<unk>"), ("lacking", "<end>")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(document))
+        (tmp_path / name / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+        texts[name] = Tokenizer(tmp_path / name).encode(["a<end>"], around=False)[0].tolist()
+    assert texts["lacking"] == [1, 2]
+    assert Tokenizer(tmp_path / "lacking").id_of("eos_token") == 2
+    raw = json.dumps(document)
+    old = digest_bytes(
+        f"{raw}\0{json.dumps([None, {'eos_token': '<unk>'}], sort_keys=True)}".encode()
+    )
+    assert tokenizer_digest(tmp_path / "held") == old  # as before
+    plain = digest_bytes(
+        f"{raw}\0{json.dumps([None, {'eos_token': '<end>'}], sort_keys=True)}".encode()
+    )
+    assert tokenizer_digest(tmp_path / "lacking") != plain
