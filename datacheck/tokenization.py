@@ -1,4 +1,4 @@
-"""Text to tokens as in training: a tokenizer, its chat template, the spans that are trained on.
+"""Text to tokens as in training: a tokenizer and its chat template.
 
 Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from datacheck.errors import UsageError
 from datacheck.masks import axolotl, llamafactory, markers, trl
 from datacheck.masks.base import (
     ANSWERERS,
@@ -71,4 +72,6 @@ def masked_chats(
         Costly chats are counted per block, independent of the number of workers (see
         `Tokenizer.chats`).
     """
+    for fault in setting_faults(settings):
+        raise UsageError(fault)
     yield from _MASKERS[settings.trainer](tokenizer, conversations, settings)

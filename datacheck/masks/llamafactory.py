@@ -136,22 +136,12 @@ def masked(
     Its defaults hold: ``mask_history`` and ``train_on_prompt`` off, ``enable_thinking`` on.
 
     Raises:
-        UsageError: the settings name a template that is not known here, or the tokenizer's own has
-            no form of turns.
+        UsageError: LLaMA-Factory can read no slots out of the tokenizer's template.
 
     Reference:
         LLaMA-Factory, ``SupervisedDatasetProcessor`` and ``Template``.
     """
-    if settings.template is None:
-        slots = parsed_slots(tokenizer)
-    elif settings.template in TEMPLATES:
-        slots = TEMPLATES[settings.template]
-    else:
-        msg = (
-            f"datacheck does not know the template {settings.template!r} of LLaMA-Factory; it knows "
-            f"{', '.join(TEMPLATES)}"
-        )
-        raise UsageError(msg)
+    slots = parsed_slots(tokenizer) if settings.template is None else TEMPLATES[settings.template]
     special = _with_tokens(tokenizer, slots)
     for chat in conversations:
         try:

@@ -282,9 +282,9 @@ def trained(block: Block, schema: Schema) -> Columns:
     supervised characters of other speakers; ``<field>:prompt_mismatch``: last tokens of the prompt
     alone that the conversation lacks; ``<field>:two_bos``: the text begins with two BOS tokens;
     ``<field>:dropped``: the role of a message that the template leaves out; ``<field>:kept``: hash
-    of the tokens that are kept; ``<field>:refused``: why the trainer makes no tokens of the chat;
-    ``<field>:why``: why nothing could be counted. A chat that another field continues has no
-    columns.
+    of the tokens that are kept, ``<field>:uncut`` of all; ``<field>:refused``: why the trainer
+    makes no tokens of the chat; ``<field>:why``: why nothing could be counted. A chat that another
+    field continues has no columns.
     """
     columns: dict[str, Any] = {}
     spec = schema.tokenizer or TokenizerSpec()
@@ -388,6 +388,7 @@ def _count(
             readable,
         ),
         "kept": Measured(digests64(ids.tobytes() for ids in kept), readable),
+        "uncut": Measured(digests64(chat.ids.tobytes() for chat in chats), readable),
         "ending": [chat.ending for chat in chats],
         "eos": [
             chat.eos

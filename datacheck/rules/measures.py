@@ -216,6 +216,7 @@ _ONE = frozenset(
         "turnless",
         "twins",
         "two_bos",
+        "uncut",
         "unsaid",
         "upright",
         "usual_pace",

@@ -33,7 +33,7 @@ _STOP = {
         "Put the end token inside {% generation %}, or let the template write one.",
     ),
     "axolotl": (
-        "the tokenizer's eos_token does not follow the answers",
+        "the tokenizer's eos_token does not follow the answers within three tokens",
         "Set eot_tokens to the token that ends a turn, or eos_token to it.",
     ),
     "llamafactory": (
@@ -272,8 +272,6 @@ def template_text(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         yield Failure(
             doubled,
             f"{count_phrase(doubled, 'begin')} with two BOS tokens.",
-            cause=Cause("the template and the tokenizer both write the BOS token", "bos"),
-            fix="Tokenize the text of the template without special tokens, or take the BOS token "
-            "out of the template.",
+            fix="Let the template or the tokenizer write the BOS token, and once.",
             kind="bos",
         )
