@@ -40,6 +40,7 @@ _JUDGES_OF_FIELDS = frozenset(
         "rests",
         "indexes",
         "encloses",
+        "areas",
         "pixels_of",
         "annotates",
         "encodes",

@@ -28,6 +28,7 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, parse_container
+from datacheck.formats.file_records import Document
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_keys, wrap_errors
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Container
@@ -535,7 +536,7 @@ def _named_values(root: Any) -> Values:
     if isinstance(root, dict):
         check_keys(len(root))
         values = {key: from_json(value) for key, value in root.items() if value is not None}
-        return Values(values, [key for key, value in root.items() if value is None])
+        return Document(values, [key for key, value in root.items() if value is None])
     if root is None:
         return Values({})
     return Values({"records": root} if isinstance(root, list) else {"value": from_json(root)})

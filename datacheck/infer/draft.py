@@ -1,7 +1,8 @@
 """Drafts a schema for ``datacheck init``.
 
 `draft` tries the shapes that a dataset can have, the most specific first: a parallel corpus, the
-layout of a built-in schema, samples of several files, records in JSON lists, and one kind of file
+layout of a built-in schema, records that name files, samples of several files, records in JSON
+lists, and one kind of file
 with a sample in each file or inside the files. The first shape that fits most of the data is
 profiled (`profiling`), its fields are guessed (`guess`), and the schema is written (`writing`).
 """
@@ -26,6 +27,7 @@ from datacheck.infer.data_files import (
     without_placeholders,
 )
 from datacheck.infer.extending import draft_extending
+from datacheck.infer.file_records import draft_file_records
 from datacheck.infer.guess import UNTYPED, guess_fields, inner_samples
 from datacheck.infer.parts import draft_parts
 from datacheck.infer.profiling import (
@@ -72,7 +74,12 @@ def draft(data: Path) -> Draft:
         return extending_draft
     # Empty files say nothing, so they count only if there are no others.
     files = files.nonempty()
-    return draft_parts(files) or _draft_records(files) or _draft_main_kind(files)
+    return (
+        draft_file_records(files)
+        or draft_parts(files)
+        or _draft_records(files)
+        or _draft_main_kind(files)
+    )
 
 
 # ------------------------------------------------------------------------------- a parallel corpus

@@ -123,7 +123,12 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
         for payload in outcome.payloads:
             for path, inner in payload["found"].items():
                 found[path] = InnerSamples(
-                    inner["kind"], inner["pattern"], inner["count"], inner["keys"]
+                    inner["kind"],
+                    inner["pattern"],
+                    inner["count"],
+                    tuple(inner["keys"]),
+                    tuple(inner["files"]),
+                    tuple(inner["classes"]),
                 )
     return found
 

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import format_of, open_container
+from datacheck.formats.file_records import Document
 from datacheck.formats.jsonl import BOM
 from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
@@ -33,10 +35,11 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 # Kinds of `InnerSamples`. The first two are also the names that formats give to the only field of
-# such a file.
+# such a file; the last is a document with a record for each of many files.
 RECORDS = "records"
 LINES = "lines"
 GROUPS = "groups"
+FILES = "files"
 
 # Flat arrays of episodes, cut at these ends (diffusion policy's replay buffers).
 _EPISODE_ENDS = "meta/episode_ends"
@@ -44,6 +47,8 @@ _EPISODE_ENDS = "meta/episode_ends"
 _EPISODE_GROUP = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")
 # Names of keys, or of values that are not read, that an answer holds.
 _MOST_NAMES = 50
+# Numbers of categories that an answer holds: LVIS has 1,203.
+_MOST_CLASSES = 10_000
 # Bytes of a document that show whether it begins as a list.
 _HEAD_BYTES = 1 << 10
 
@@ -60,21 +65,36 @@ class InnerSamples:
     """What a file says of samples inside it.
 
     Args:
-        kind: `RECORDS` of a list of JSON objects, `LINES` of a text, or `GROUPS`.
+        kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `GROUPS` or `FILES`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
-            or "" for a file without similar groups.
+            or "" for a file without similar groups. Of files: the name of their list.
         count: of records or lines.
         keys: of the first record.
+        files: the paths of the first files.
+        classes: numbers of the categories of a COCO document.
     """
 
     kind: str
     pattern: str = ""
     count: int = 0
     keys: Sequence[str] = ()
+    files: Sequence[str] = ()
+    classes: Sequence[int] = ()
 
 
 @answers(
-    {"found": {text: {"kind": text, "pattern": text, "count": natural, "keys": [text]}}},
+    {
+        "found": {
+            text: {
+                "kind": text,
+                "pattern": text,
+                "count": natural,
+                "keys": [text],
+                "files": [text],
+                "classes": [int],
+            }
+        }
+    },
     raises=(UsageError, MissingDependencyError),
 )
 def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
@@ -109,8 +129,30 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
             if _are_records(records):
                 keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
                 return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
+        if isinstance(container, Document):
+            return _file_records(container)
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
         return InnerSamples(GROUPS, pattern)
+
+
+def _file_records(document: Document) -> InnerSamples:
+    """Return what a JSON object says of files that its records name."""
+    lists = document.file_lists()
+    if not lists:
+        return InnerSamples(GROUPS, _inner_pattern(storable(document.names())))
+    name = max(lists, key=lambda key: (len(lists[key]), key))
+    files = list(islice(lists[name], _MOST_NAMES))
+    groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
+    start = f"{groups[0]}/"
+    keys = sorted(key[len(start) :] for key in document.names() if key.startswith(start))
+    return InnerSamples(
+        FILES,
+        storable([name])[0],
+        len(lists[name]),
+        storable([key[:MOST_NAME] for key in keys[:_MOST_NAMES]]),
+        storable(files),
+        document.category_ids()[:_MOST_CLASSES],
+    )
 
 
 def _is_list(place: File) -> bool:

@@ -146,7 +146,7 @@ def assumptions(schema: Schema) -> list[str]:
     """Return sentences with the assumptions of a draft: its samples, and the roles of fields."""
     files = first_few(schema.samples.files, _MOST_LISTED)
     each = schema.samples.each or ""
-    samples = _EACH.get(each, f"each {each} of {{files}}").format(files=files)
+    samples = _EACH.get(each, f"each {each} of {{files}}").replace("{files}", files)
     with_role = [f"{name} ({field.role})" for name, field in schema.fields.items() if field.role]
     named = ("tools", "images", "videos", "audios")
     used = {ANY, *(getattr(field, key) for field in schema.fields.values() for key in named)}

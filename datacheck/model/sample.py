@@ -148,6 +148,10 @@ class Container(ABC):
             "/".join(group) for group in candidates if all(map(fnmatchcase, group, levels))
         )
 
+    def unmatched(self) -> Mapping[str, str]:
+        """Return entries that belong to no group although they should, by name, and the reasons."""
+        return {}
+
     def keys(self) -> list[str]:
         """Return the groups that the format defines as samples (shards), in bytewise order."""
         return []

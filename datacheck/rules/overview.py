@@ -126,6 +126,7 @@ def _specs(role: str) -> list[FieldSpec]:
             posed_by=other,
             indexes=other,
             encloses=other,
+            areas=other,
             pixels_of=other,
             annotates=other,
             encodes=(other, other),

@@ -206,6 +206,8 @@ class FieldSpec(_Model):
     """The points that these faces index."""
     encloses: str | None = None
     """The points that must lie in these boxes."""
+    areas: str | None = None
+    """The area of each of these boxes, in squares of their unit."""
     pixels_of: str | None = None
     """The image that these boxes lie in, or that has this width and height."""
     annotates: str | None = None

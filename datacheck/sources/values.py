@@ -22,6 +22,7 @@ HeaderTest = Callable[[Peeked], bool]  # whether a header is enough, so that the
 _PLAIN = frozenset(
     map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8"))
 )
+_ANY = FieldSpec()  # made once: it takes longer than reading a number
 _LARGE_BYTES = 64 << 20
 _STRIP = 1 << 16
 _MOST_BYTES = 1 << 50  # limit for a peeked array, so that thousands of them still have a total size
@@ -189,7 +190,7 @@ def read_numbers(container: Container, name: str, look: HeaderTest) -> Array | P
             return None
         if header is None or look(header):
             return header
-    value = read_value(container, name, FieldSpec(), "")
+    value = read_value(container, name, _ANY, "")
     return value if isinstance(value, np.ndarray) else None
 
 

@@ -26,6 +26,7 @@ JUDGES = {
     "rests": BAND,
     "indexes": "cloud",
     "encloses": "cloud",
+    "areas": "other",
     "pixels_of": "image",
     "annotates": "labels",
     "encodes": ["a", "b"],

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.model.sample import Column, Origin, Piece, stack
-from datacheck.rules.families.annotations import PURITY, WORST, boxes, objects
+from datacheck.rules.families.annotations import PURITY, WORST, objects
+from datacheck.rules.families.boxes import boxes
 from datacheck.rules.families.instances import truth
 from datacheck.rules.families.labels import segments
 from datacheck.schema.model import FieldSpec
@@ -341,6 +342,47 @@ duplicates: {exact: off}
     ]
     found = [f for f in said(schema, *rows) if f[0] == "DC409"]
     assert found == [("DC409", "normalised", "error", [1])]
+
+
+AREAS = """
+fields:
+  b: {role: boxes, shape: [N, 4], unit: px, areas: a}
+  a: {shape: [N]}
+duplicates: {exact: off}
+"""
+
+
+def with_areas(box, area):
+    return {"b": np.array([box], float), "a": np.array([area], float)}
+
+
+def test_boxes_whose_area_is_that_of_their_numbers_as_corners_are_named():
+    # x 10..30, y 20..50: 20 by 30 pixels. Read as corners that began as x, y, width, height.
+    good, corners = with_areas([10, 20, 30, 50], 600), with_areas([10, 20, 40, 70], 600)
+    assert said(AREAS, *[good] * 7, corners) == [("DC414", "corners", "error", [7])]
+    assert said(AREAS, *[good] * 8) == []
+    assert said(AREAS, *[corners] * 8) == [("DC414", "corners", "error", list(range(8)))]
+    # Of outlines, one that happens to have that area is no evidence.
+    outline = with_areas([10, 20, 30, 50], 400)
+    assert said(AREAS, *[outline] * 7, corners) == []
+    # Too few boxes
+    assert said(AREAS, *[good] * 5, corners) == []
+
+
+def test_an_area_that_does_not_fit_into_its_box_is_named():
+    fitting = with_areas([0, 0, 20, 30], 500)
+    border = with_areas([0, 0, 20, 30], 22 * 32)
+    beyond = with_areas([0, 0, 20, 30], 22 * 32 + 1)
+    assert said(AREAS, fitting, border, beyond) == [("DC414", "large", "warning", [2])]
+
+
+def test_areas_of_another_count_than_the_boxes_and_without_a_number_are_not_judged():
+    schema = AREAS.replace("a: {shape: [N]}", "a: {shape: [M], finite: false}")
+    rows = [
+        {"b": np.array([[0.0, 0, 2, 2]]), "a": np.array([99.0, 99.0])},
+        {"b": np.array([[0.0, 0, 2, 2], [0, 0, 1, 1]]), "a": np.array([np.nan, 0.0])},
+    ]
+    assert said(schema, *rows) == []
 
 
 # ------------------------------------------------------------------------------- masks and segments

@@ -31,6 +31,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "cameras": {"30", "31"},
     "frames": {"30", "60"},
     "annotations": {"40"},
+    "boxes": {"40", "41"},
     "instances": {"40", "41"},
     "labels": {"40", "41"},
     "episodes": {"50"},

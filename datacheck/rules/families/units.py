@@ -29,8 +29,19 @@ from datacheck.rules.causes import (
     logarithms,
     range_from_limits,
 )
-from datacheck.rules.measures import PLACED, TURNING, is_numeric, leaf, of_role, place, turn, turns
-from datacheck.rules.placement import Placement, near, stored
+from datacheck.rules.measures import (
+    PLACED,
+    TURNING,
+    is_numeric,
+    leaf,
+    norms,
+    of_role,
+    place,
+    quantile,
+    turn,
+    turns,
+)
+from datacheck.rules.placement import Placement, near, stored, transforms_of
 from datacheck.rules.robot_limits import beyond, off_by_turns
 from datacheck.rules.skeletons import bones, skeleton_of
 from datacheck.schema.grammar import ANGLE, LENGTH, TIME, factor
@@ -432,12 +443,23 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
     ]
 
 
+@measure("reach", applies=of_role("transform"))
+def reach(column: Column, spec: FieldSpec) -> Columns:
+    """Distance of transforms from the origin: `norm`, the median over those of a sample."""
+    del spec
+    transforms = transforms_of(column)
+    if transforms is None:
+        return {}
+    matrix, counts, _ = transforms
+    return {"norm": Measured(quantile(norms(matrix[:, :3, 3].T), counts, 0.5), counts > 0)}
+
+
 @rule(
     "DC203",
     "mixed-units",
     Severity.ERROR,
     Level.DATASET,
-    measures=(place, bones, turn),
+    measures=(place, bones, turn, reach),
     suppressed_by=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222", "DC602"),
     defaults={
         "gap": 3.0,
@@ -447,7 +469,7 @@ def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
         "factors": (1000.0, 100.0, 39.37, 25.4),
         "turn": 57.3,
     },
-    applies=lambda s: of_role(*PLACED)(s) or turns(s),
+    applies=lambda s: of_role(*PLACED, "transform")(s) or turns(s),
 )
 def mixed_units(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Some samples are in another unit than the others.

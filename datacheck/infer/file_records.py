@@ -1,0 +1,226 @@
+"""Drafts a schema for JSON documents with a record for each of many files: COCO, nerfstudio.
+
+The documents name the files, so the samples are the records: a file that is not there, and a file
+that no longer fits its record, are then faults of a sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from datacheck.infer.data_files import PICTURES, VIDEOS, DataFiles
+from datacheck.infer.guess import guess_fields
+from datacheck.infer.profiling import any_field_schema, find_inner_samples, profile_files
+from datacheck.infer.worker import FILES, InnerSamples
+from datacheck.infer.writing import Draft, Guess, write_draft
+from datacheck.rules.base import pluralize
+
+_MOST_DOCUMENTS = 200
+# Share of the named files that must be there.
+_FOUND = 0.5
+# Names of the fields with the file itself.
+_PICTURE, _OTHER_FILE = "picture", "file"
+# Fields that repeat the name of the file, or "size".
+_REPEATED = frozenset({"file_name", "file_path", "filename", "filepath", "width", "height"})
+_FOLDER = "{folder}/"
+_SIGNS = frozenset("{}*?[]\\")
+
+
+@dataclass(frozen=True)
+class _Document:
+    """A document, and where the files of its records are.
+
+    Args:
+        path: of the document.
+        inner: what the document says of its records.
+        folder: before the names of the files, "" or with "/" at its end.
+        ending: that the names lack, or "".
+    """
+
+    path: str
+    inner: InnerSamples
+    folder: str
+    ending: str
+
+
+def draft_file_records(files: DataFiles) -> Draft | None:
+    """Return a draft with a sample for each record of such documents, None where there are none."""
+    paths = [path for path in files.readable if _is_document(path)]
+    if not 0 < len(paths) <= _MOST_DOCUMENTS or len(paths) == len(files.readable):
+        return None
+    inner = find_inner_samples(files.listing.root, paths)
+    by_stem = _by_stem(files)
+    located = (
+        _located(path, samples, by_stem) for path, samples in inner.items() if samples.kind == FILES
+    )
+    kinds: dict[Any, list[_Document]] = defaultdict(list)
+    for document in located:
+        if document is not None:
+            kinds[document.inner.pattern, document.inner.keys, document.ending].append(document)
+    for documents in sorted(kinds.values(), key=lambda d: -files.size(x.path for x in d)):
+        draft = _draft(documents, files)
+        if draft is not None:
+            return draft
+    return None
+
+
+def _is_document(path: str) -> bool:
+    return path.lower().endswith(".json")
+
+
+def _by_stem(files: DataFiles) -> Mapping[str, Sequence[str]]:
+    """Return the paths of pictures, videos and other data by their name without its ending."""
+    by_stem: dict[str, list[str]] = defaultdict(list)
+    for path in files.listing.entries.paths:
+        if not _is_document(path):
+            by_stem[PurePosixPath(path).stem].append(path)
+    return by_stem
+
+
+def _located(
+    path: str, inner: InnerSamples, by_stem: Mapping[str, Sequence[str]]
+) -> _Document | None:
+    """Return a document with the place of its files, None where most are not there."""
+    places = Counter[tuple[str, str]]()
+    for name in inner.files:
+        places.update(set(_places(name, by_stem)))
+    if not places:
+        return None
+    own = path.rpartition("/")[0]
+    (folder, ending), found = max(
+        places.items(), key=lambda item: (item[1], _shared(own, item[0][0]), item[0])
+    )
+    if found < _FOUND * len(inner.files) or _SIGNS.intersection(folder + ending + path):
+        return None
+    return _Document(path, inner, folder, ending)
+
+
+def _places(name: str, by_stem: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield (folder, ending) of the files that a name may mean."""
+    for stem in {PurePosixPath(name).stem, PurePosixPath(name).name}:
+        for path in by_stem.get(stem, ()):
+            ending = "" if path.endswith(name) else PurePosixPath(path).suffix
+            full = name + ending
+            if path == full or path.endswith(f"/{full}"):
+                yield path[: len(path) - len(full)], ending
+
+
+def _shared(folder: str, other: str) -> int:
+    """Return how many levels two folders share."""
+    pairs = zip(folder.split("/"), other.split("/"), strict=False)
+    return sum(1 for one, two in pairs if one == two)
+
+
+def _draft(documents: Sequence[_Document], files: DataFiles) -> Draft | None:
+    pattern, folder = _together(documents)
+    names = [name for document in documents for name in document.inner.files]
+    inner = _inner_folder(names)
+    if inner is None:
+        return None
+    first = documents[0]
+    place = f"{folder}{inner}{{image}}{first.ending}"
+    described = {document.path for document in documents}
+    described |= {path for path in files.matching(place) if not _is_document(path)}
+    if not files.are_half(described & set(files.readable)):
+        return None
+    head = files.head(files=pattern, each=f"/{first.inner.pattern}/{inner}{{image}}")
+    profile = profile_files(any_field_schema(head), files.listing)
+    if not profile.fields:
+        return None
+    guesses = guess_fields(
+        {name: field for name, field in profile.fields.items() if name not in _REPEATED},
+        profile.samples,
+        f"{files.name} {pattern}",
+        episodes=False,
+    )
+    ending = PurePosixPath(names[0]).suffix + first.ending
+    classes = sorted({number for document in documents for number in document.inner.classes})
+    why = (
+        f"{pluralize(len(documents), 'document')}, each record of which names a file "
+        f"({first.inner.pattern})"
+    )
+    return write_draft(
+        files.with_left_out_check(head, described),
+        _with_file(guesses, place, ending.lower(), classes),
+        profile.samples,
+        [*files.notes(described), *profile.notes],
+        why,
+    )
+
+
+def _with_file(
+    guesses: Mapping[str, Guess], place: str, ending: str, classes: Sequence[int]
+) -> dict[str, Guess]:
+    """Return the guesses with the named file, and with the values that belong to a picture."""
+    name = _PICTURE if ending in PICTURES else _OTHER_FILE
+    while name in guesses:
+        name += "_"
+    spec: dict[str, Any] = {"file": place}
+    if ending in PICTURES:
+        spec["role"] = "image"
+    elif ending in VIDEOS:
+        spec["role"] = "video"
+    values = _with_pixels(guesses, name) if ending in PICTURES else dict(guesses)
+    if "classes" in values and classes:
+        numbers = Guess({"role": "class", "classes": list(classes)}, ("ids of the categories",))
+        values["classes"] = values["classes"].without("range").plus(numbers)
+    return {name: Guess(spec, ("named by the record",)), **values}
+
+
+def _with_pixels(guesses: Mapping[str, Guess], picture: str) -> dict[str, Guess]:
+    """Return the guesses, with the boxes and the size that COCO states as those of the picture."""
+    result = dict(guesses)
+    if "boxes" in result:
+        # A few pictures show no limit of the areas and counts of all.
+        result = {name: guess.without("range") for name, guess in result.items()}
+        boxes = {"role": "boxes", "unit": "px", "pixels_of": picture}
+        if "area" in result:
+            boxes["areas"] = "area"
+        result["boxes"] = result["boxes"].plus(Guess(boxes, ("bbox of COCO, as corners",)))
+    if "size" in result:
+        size = Guess({"role": "value", "pixels_of": picture}, ("width and height",))
+        result["size"] = result["size"].without("range").plus(size)
+    return result
+
+
+def _together(documents: Sequence[_Document]) -> tuple[str | list[str], str]:
+    """Return the pattern of documents and the folder of their files, with ``{split}`` in both."""
+    first = documents[0]
+    if len(documents) == 1:
+        return first.path, first.folder
+    for word in _words(first):
+        form = _form(first, word)
+        if all(any(_form(d, other) == form for other in _words(d)) for d in documents[1:]):
+            return form
+    paths = [document.path for document in documents if document.folder == first.folder]
+    return paths, first.folder
+
+
+def _words(document: _Document) -> list[str]:
+    """Return the words of a path that may be the name of a split."""
+    folder = document.folder.rstrip("/").rpartition("/")[2]
+    words = re.split(r"[/_.-]", document.path)
+    return list(dict.fromkeys(word for word in (folder, *words) if word and word in document.path))
+
+
+def _form(document: _Document, word: str) -> tuple[str, str]:
+    """Return path and folder with ``{split}`` in place of a word."""
+    parts = re.compile(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])")
+    return parts.sub("{split}", document.path, count=1), parts.sub(
+        "{split}", document.folder, count=1
+    )
+
+
+def _inner_folder(names: Sequence[str]) -> str | None:
+    """Return the folder in the names of files, "" or with "/" at its end; None if they differ."""
+    folders = {name.rpartition("/")[0] for name in names}
+    if len(folders) == 1:
+        folder = folders.pop()
+        return None if _SIGNS.intersection(folder) else f"{folder}/" if folder else ""
+    has_one_level = all(folder and "/" not in folder for folder in folders)
+    return _FOLDER if has_one_level else None

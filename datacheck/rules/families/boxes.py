@@ -1,0 +1,488 @@
+"""Rules about boxes: their extent, the points and pictures around them, their stated areas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.sample import Block, Column
+from datacheck.model.table import Measured, Rows
+from datacheck.rules.base import Columns, RuleContext, count_phrase, measure, pluralize, rule
+from datacheck.rules.measures import column_of, form, is_numeric
+from datacheck.schema.model import FieldSpec, Schema
+
+Array = np.ndarray[Any, Any]
+
+_FEW = 4096  # points tried first: most boxes hold one of them
+_EDGE = 1.0  # tolerance [px] at the edge of a picture: some writers count from 0, some from 1
+_PICTURE = 8  # shortest edge [px] of a picture in which a box of one pixel is suspicious
+_STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
+
+
+@measure(
+    "boxes",
+    version=2,
+    per="sample",
+    uses=("fields.role", "fields.encloses", "fields.pixels_of", "fields.columns", "fields.absent"),
+)
+def boxes(block: Block, schema: Schema) -> Columns:
+    """Defects of boxes: counts by kind, and the extent of boxes in pictures.
+
+    A box is centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max
+    [px]. Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a
+    size not above 0; `:nan` with a number that is not finite; `:empty` sound ones without a point
+    of the field that they enclose, for either sign of the yaw. `:first`: the first box with a
+    defect, -1 for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest
+    x_max and y_max; `:box_centres`: the same of their centres.
+    """
+    columns: dict[str, Measured] = {}
+    for name, spec in schema.of_role("boxes"):
+        column = column_of(block, schema, name)
+        if column is None or not is_numeric(column) or column.values.ndim != 2:
+            continue
+        width = column.values.shape[1]
+        if width in {6, 7}:
+            around = column_of(block, schema, spec.encloses) if spec.encloses else None
+            box_counts = [_kinds(column[i], around, i) for i in range(len(block))]
+        elif width == 4 and spec.pixels_of:
+            both = [_in_pixels(column[i]) for i in range(len(block))]
+            box_counts = [counts for counts, _ in both]
+            ends = np.array([end for _, end in both])
+            sound = np.isfinite(ends[:, 0])
+            columns |= {
+                f"{name}:box_ends": Measured(ends[:, :4], sound),
+                f"{name}:box_centres": Measured(ends[:, 4:], sound),
+            }
+        else:
+            continue
+        for stat, values in zip(_STATS, np.array(box_counts).T, strict=True):
+            columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
+    return dict(columns)
+
+
+def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
+    """Return the counts of `boxes` for boxes [N, 4] in pixels, and the extent of the sound ones.
+
+    Shapes:
+        returns: the counts; float64 (8), boxes and then centres, NaN where no box is sound
+    """
+    values = rows.astype(np.float64)
+    nan = ~np.isfinite(values).all(axis=1)
+    zero = (values == 0).all(axis=1)
+    low = values[:, :2]
+    high = values[:, 2:]
+    flat = ~nan & ~zero & (high <= low).any(axis=1)
+    bad = nan | zero | flat
+    counts = (len(values), int(zero.sum()), int(flat.sum()), int(nan.sum()), 0, _first(bad))
+    if bad.all():
+        return counts, np.full(8, np.nan)
+    low, high = low[~bad], high[~bad]
+    middle = low / 2 + high / 2  # halves first: the sum may overflow
+    ends = low.min(axis=0), high.max(axis=0), middle.min(axis=0), middle.max(axis=0)
+    return counts, np.concatenate(ends)
+
+
+def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
+    values = rows.astype(np.float64)
+    nan = ~np.isfinite(values).all(axis=1)
+    zero = (values == 0).all(axis=1)
+    flat = ~nan & ~zero & (values[:, 3:6] <= 0).any(axis=1)
+    empty = np.zeros(len(values), bool)
+    sound = np.flatnonzero(~nan & ~zero & ~flat)
+    if (
+        around is not None
+        and is_numeric(around)
+        and around.values.ndim == 2
+        and around.values.shape[1] >= 3
+    ):
+        xyz = np.ascontiguousarray(around[i][:, :3].T)
+        empty[sound] = [not _box_contains(xyz, values[k]) for k in sound]
+    bad = nan | zero | flat | empty
+    return (
+        len(values),
+        int(zero.sum()),
+        int(flat.sum()),
+        int(nan.sum()),
+        int(empty.sum()),
+        _first(bad),
+    )
+
+
+def _first(bad: Array) -> int:
+    return int(np.argmax(bad)) if bad.any() else -1
+
+
+def _box_contains(xyz: Array, box: Array) -> bool:
+    """Tell whether a point lies in a box; tries a few points first, then all."""
+    step = xyz.shape[1] // _FEW
+    return (step > 1 and _any_inside(xyz[:, ::step], box)) or _any_inside(xyz, box)
+
+
+def _any_inside(xyz: Array, box: Array) -> bool:
+    half = box[3:6] / 2
+    level = np.abs(xyz[2] - box[2]) <= half[2]
+    x = xyz[0][level] - box[0]
+    y = xyz[1][level] - box[1]
+    yaw = float(box[6]) if len(box) > 6 else 0.0
+    for turn in {yaw, -yaw}:  # the sign of yaw differs between datasets
+        along = np.cos(turn) * x + np.sin(turn) * y
+        across = np.cos(turn) * y - np.sin(turn) * x
+        if bool(((np.abs(along) <= half[0]) & (np.abs(across) <= half[1])).any()):
+            return True
+    return False
+
+
+@rule(
+    "DC409",
+    "degenerate-box",
+    Severity.ERROR,
+    Level.SAMPLE,
+    per="sample",
+    measures=(boxes, form),
+    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221"),
+    unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
+)
+def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """A box has no extent, contains no point, or lies outside its image.
+
+    What:
+        Every box has a size above 0 and finite numbers, and is not all zeros. With ``encloses``,
+        each box contains a point (warning). With ``pixels_of``, the centre of each box (error) and
+        the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
+        of a sample lie within the first pixel (error).
+    Why it matters:
+        A size of 0 gives an infinite or NaN regression target. An empty box teaches the model to
+        see objects that are not there.
+    Measure:
+        Counts of boxes by defect. Points are searched in the axes of the box, for both signs of the
+        yaw. Of an image, only its size is used.
+    When it is wrong:
+        Boxes of objects that the sensor did not hit are intended: remove ``encloses``. Boxes extend
+        beyond the image border, such as those of partly hidden objects: remove ``pixels_of``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {box: {role: boxes, shape: [N, 6]}}}
+        samples:
+          - {box: [[0, 0, 0, 1, 2, 1.5]]}
+          - {box: [[3, 1, 0, 4, 2, 1.5]]}
+          - {box: [[0, 0, 0, 1, 2, 1.5], [1, 1, 0, 2, 0, 1.0]]}
+
+    Good::
+
+        schema: {fields: {box: {role: boxes, shape: [N, 6]}}}
+        samples:
+          - {box: [[0, 0, 0, 1, 2, 1.5]]}
+          - {box: [[3, 1, 0, 4, 2, 1.5]]}
+
+    Fix:
+        Remove these boxes, or compute them again from the points.
+    Reference:
+        OpenPCDet issue 330: boxes of zeros. torchvision's detection models reject boxes without an
+        extent.
+    """
+    for name, spec in case.schema.of_role("boxes"):
+        measured = rows.measured(f":{name}:boxes")
+        if not measured.any():
+            continue
+        zero, flat, nan, empty = (
+            np.where(measured, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty")
+        )
+        bad = zero + flat + nan
+        if (bad > 0).any():
+            yield _degenerate(rows, name, spec, zero, flat, nan)
+        if spec.pixels_of:
+            yield from _outside(rows, name, spec, spec.pixels_of)
+        hollow = (empty > 0) & (bad == 0)
+        if hollow.any():
+            total = int(rows[f":{name}:boxes"][hollow].sum())
+            yield Failure(
+                hollow,
+                f"{name}: {int(empty[hollow].sum()):,} of "
+                f"{pluralize(total, 'box').replace('boxs', 'boxes')} in "
+                f"{pluralize(int(hollow.sum()))} hold no point of {spec.encloses}.",
+                measured={"empty": int(empty[hollow].sum()), "boxes": total},
+                expected={"points": "1.."},
+                cause=_all_empty(rows, name, hollow, empty),
+                severity=Severity.WARNING,
+                fix="Remove them, or check the frame and the unit of the boxes.",
+                kind="empty",
+                order=empty,
+                extra=(name,),
+            )
+
+
+def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[Failure]:
+    """Yield samples with boxes whose centre is outside of the picture, or that reach beyond it."""
+    if (
+        f":{name}:box_ends" not in rows
+        or f"{picture}:dims" not in rows
+        or rows[f"{picture}:dims"].shape[1] < 2
+    ):
+        return
+    measured = rows.measured(f":{name}:box_ends") & (rows[f"{picture}:ndim"] > 1)
+    edge = rows[f"{picture}:dims"][:, 1::-1]
+
+    def beyond(stat: str) -> Array:
+        ends = rows[f":{name}:{stat}"]
+        return np.where(measured, np.maximum(-ends[:, :2], ends[:, 2:] - edge).max(axis=1), 0)
+
+    reach = beyond("box_ends")
+    away = beyond("box_centres") > _EDGE
+    where = f" ({spec.file})" if spec.file else ""
+    ends = rows[f":{name}:box_ends"]
+    tiny = (
+        measured
+        & (ends.min(axis=1) >= 0)
+        & (ends.max(axis=1) <= 1)
+        & (edge.min(axis=1) >= _PICTURE)
+    )
+    if tiny.any():
+        yield Failure(
+            tiny,
+            f"{name}{where}: all boxes of {pluralize(int(tiny.sum()))} lie within the first pixel "
+            f"of {picture}.",
+            measured={"pixels": float(ends[tiny].max())},
+            cause=Cause(
+                "divided by the width and height of the picture: shares of it, not pixels",
+                "normalised",
+            ),
+            fix="Write them in pixels: x times the width of the picture, y times its height. Look "
+            "first whether they "
+            "are corners, or centre and size.",
+            kind="normalised",
+            extra=(name,),
+        )
+    if away.any():
+        yield Failure(
+            away,
+            f"{name}{where}: {count_phrase(away, 'have')} boxes whose centre lies outside of "
+            f"{picture}; they reach up to "
+            f"{float(reach[away].max()):,.0f} pixels beyond it.",
+            measured={"pixels": float(reach[away].max())},
+            expected={"pixels": f"..{_EDGE:g}"},
+            fix="Hold the boxes against their picture: it may have had another size when they were "
+            "drawn.",
+            kind="outside",
+            order=reach,
+            extra=(name,),
+        )
+    over = (reach > _EDGE) & ~away
+    if over.any():
+        yield Failure(
+            over,
+            f"{name}{where}: {count_phrase(over, 'have')} boxes that reach beyond {picture}, by up "
+            f"to "
+            f"{float(reach[over].max()):,.0f} pixels.",
+            measured={"pixels": float(reach[over].max())},
+            expected={"pixels": f"..{_EDGE:g}"},
+            severity=Severity.WARNING,
+            fix="Hold the boxes against their picture; clip those that fit it.",
+            kind="edge",
+            order=reach,
+            extra=(name,),
+        )
+
+
+def _degenerate(
+    rows: Rows, name: str, spec: FieldSpec, zero: Array, flat: Array, nan: Array
+) -> Failure:
+    bad = zero + flat + nan
+    kinds = {
+        "are all zeros": zero,
+        "have a size that is not above 0": flat,
+        "hold NaN or infinity": nan,
+    }
+    phrases = [f"{int(count.sum()):,} {what}" for what, count in kinds.items() if count.any()]
+    first_box = int(rows[f":{name}:first"][bad > 0][0])
+    only = bool((zero == bad).all())
+    return Failure(
+        bad > 0,
+        f"{name}: {', '.join(phrases)} in {pluralize(int((bad > 0).sum()))}; the first is box {first_box}.",
+        measured={"zero": int(zero.sum()), "flat": int(flat.sum()), "nan": int(nan.sum())},
+        expected={"size": "above 0"},
+        cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding")
+        if only
+        else None,
+        fix=f"Remove these boxes, or "
+        f"{'draw them again' if spec.pixels_of else 'compute them again from the points'}.",
+        kind="zero" if only else "flat",
+        order=bad,
+        extra=(name,),
+    )
+
+
+def _all_empty(rows: Rows, name: str, hollow: Array, empty: Array) -> Cause | None:
+    every = hollow & (empty == rows[f":{name}:boxes"])
+    if not every.any():
+        return None
+    return Cause(
+        "not one box of these samples holds a point: another frame or unit than the points",
+        "frame",
+        explains=int(every.sum()),
+    )
+
+
+_SAME = 0.01  # relative difference of two areas that rounding explains
+_BORDER = 1.0  # pixels that an outline may lie outside of its box on each side
+_FEWEST = 8  # boxes whose areas tell how the others were written
+_MOST_SAME = 0.8  # share of boxes whose area is their own, or that of their numbers as corners
+
+
+@measure("areas", per="sample", uses=("fields.role", "fields.areas", "fields.absent"))
+def areas(block: Block, schema: Schema) -> Columns:
+    """Stated areas of boxes [N, 4] against the boxes, for each field that has them.
+
+    Counts: `<field>:area_told`, areas above 0 of boxes with an extent; `:area_same`, those that are
+    the area of their box; `:area_corners`, others that are the area of the box if its x_max and
+    y_max were x_min + x_max and y_min + y_max; `:area_large`, areas that do not fit into the box;
+    `:area_first`, the first box that `:area_corners` or else `:area_large` counts, -1 for none.
+    """
+    columns: dict[str, Measured] = {}
+    for name, spec in schema.of_role("boxes"):
+        column = column_of(block, schema, name)
+        stated = block.fields.get(spec.areas or "")
+        if column is None or stated is None or not is_numeric(column) or not is_numeric(stated):
+            continue
+        if column.values.ndim != 2 or column.values.shape[1] != 4 or stated.values.ndim != 1:
+            continue
+        pairs = [(column[i], np.atleast_1d(stated[i])) for i in range(len(block))]
+        fits = np.array([len(rows) == len(numbers) for rows, numbers in pairs])
+        counts = np.array(
+            [
+                _area_counts(rows, numbers) if fit else (0, 0, 0, 0, -1)
+                for fit, (rows, numbers) in zip(fits.tolist(), pairs, strict=True)
+            ]
+        )
+        for stat, values in zip(
+            ("told", "same", "corners", "large", "first"), counts.T, strict=True
+        ):
+            columns[f"{name}:area_{stat}"] = Measured(values, fits)
+    return dict(columns)
+
+
+def _area_counts(rows: Array, stated: Array) -> tuple[int, ...]:
+    """Return the counts of `areas` of one sample."""
+    values, area = rows.astype(np.float64), stated.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sides = values[:, 2:] - values[:, :2]
+        told = np.isfinite(values).all(axis=1) & (sides > 0).all(axis=1) & (area > 0)
+        same = told & _is_near(area, sides.prod(axis=1))
+        # Read as corners, the stored width and height are x_max and y_max.
+        others = sides - values[:, :2]
+        corners = told & ~same & (others > 0).all(axis=1) & _is_near(area, others.prod(axis=1))
+        large = told & ~same & ~corners & (area > (sides + 2 * _BORDER).prod(axis=1))
+    bad = corners if corners.any() else large
+    return int(told.sum()), int(same.sum()), int(corners.sum()), int(large.sum()), _first(bad)
+
+
+def _is_near(area: Array, other: Array) -> Array:
+    near: Array = np.isfinite(area) & (np.abs(area - other) <= _SAME * area)
+    return near
+
+
+@rule(
+    "DC414",
+    "box-area",
+    Severity.ERROR,
+    Level.DATASET,
+    per="sample",
+    measures=(areas,),
+    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221"),
+    unless=lambda s: (
+        ""
+        if any(spec.areas for _, spec in s.of_role("boxes"))
+        else "no field of role boxes has areas"
+    ),
+)
+def box_area(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """The stated area of a box is not that of the box.
+
+    What:
+        With ``areas``, no box is smaller than its stated area, which is that of the box or of the
+        outline in it.
+    Why it matters:
+        Corners written where width and height belong give boxes that cover half of the picture.
+        Evaluation sorts objects into small, medium and large by the stated area.
+    Measure:
+        The area against width times height, to 1 %. If in 80 % of the boxes, 8 or more, the area is
+        that of the box or of its numbers read as corners, the latter are named as corners (error).
+        An area that does not fit into its box with a border of 1 pixel is a warning.
+    When it is wrong:
+        The areas are in another unit, or were not changed when the pictures were resized: leave
+        out ``areas``.
+    Options:
+        none
+    Bad::
+
+        schema:
+          fields: {box: {role: boxes, shape: [N, 4], unit: px, areas: area}, area: {shape: [N]}}
+          duplicates: {exact: off}
+        samples:
+          - {n: 8, box: [[10, 20, 30, 50]], area: [600]}
+          - {box: [[10, 20, 40, 70]], area: [600]}
+
+    Good::
+
+        schema:
+          fields: {box: {role: boxes, shape: [N, 4], unit: px, areas: area}, area: {shape: [N]}}
+          duplicates: {exact: off}
+        samples:
+          - {n: 8, box: [[10, 20, 30, 50]], area: [600]}
+          - {box: [[10, 20, 40, 70]], area: [1500]}
+
+    Fix:
+        Write x_min, y_min, width and height, or compute the areas again.
+    Reference:
+        COCO: ``bbox`` is x, y, width, height, and ``area`` that of the outline. pycocotools loads
+        corners in ``bbox`` without an error.
+    """
+    for name, spec in case.schema.of_role("boxes"):
+        if f":{name}:area_told" not in rows:
+            continue
+        measured = rows.measured(f":{name}:area_told")
+        told, same, corners, large = (
+            np.where(measured, rows[f":{name}:area_{stat}"], 0)
+            for stat in ("told", "same", "corners", "large")
+        )
+        alike = same.sum() + corners.sum()
+        if corners.any() and alike >= max(_FEWEST, _MOST_SAME * told.sum()):
+            yield _as_corners(rows, name, corners, int(told.sum()))
+        if (large > 0).any():
+            first = int(rows[f":{name}:area_first"][large > 0][0])
+            yield Failure(
+                large > 0,
+                f"{name}: {spec.areas} does not fit into {int(large.sum()):,} of "
+                f"{int(told.sum()):,} boxes, in {pluralize(int((large > 0).sum()))}; the first is "
+                f"box {first}.",
+                measured={"boxes": int(large.sum()), "of": int(told.sum())},
+                severity=Severity.WARNING,
+                fix="Hold box and outline against the picture: one of them was moved, or made for "
+                "another size.",
+                kind="large",
+                order=large,
+                extra=(name,),
+            )
+
+
+def _as_corners(rows: Rows, name: str, corners: Array, total: int) -> Failure:
+    where = corners > 0
+    count = int(corners.sum())
+    first = int(rows[f":{name}:area_first"][where][0])
+    return Failure(
+        where,
+        f"{name}: {count:,} of {total:,} boxes have the area of their numbers read as corners, in "
+        f"{pluralize(int(where.sum()))}; the first is box {first}.",
+        measured={"boxes": count, "of": total},
+        cause=Cause(
+            "x_min, y_min, x_max, y_max where x_min, y_min, width, height belong", "corners"
+        ),
+        fix="Subtract x_min and y_min from the last two numbers of these boxes.",
+        kind="corners",
+        order=corners,
+        extra=(name,),
+    )

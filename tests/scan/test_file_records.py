@@ -1,0 +1,227 @@
+"""Folders with a document that names their pictures: COCO, Roboflow, nerfstudio, without a schema."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datacheck.infer.draft import draft
+from datacheck.model.finding import Severity
+from datacheck.pipeline import build
+from datacheck.scan import scan
+from datacheck.schema.load import parse_schema
+from datacheck.torch import CachedDataset
+
+WIDTH, HEIGHT = 64, 48
+CATEGORIES = [{"id": number, "name": f"class {number}"} for number in (1, 2, 5)]
+
+
+def picture(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 255, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def coco(names, seed=0):
+    """Return a document with 1 to 3 boxes for each picture, whose areas are theirs."""
+    rng = np.random.default_rng(seed)
+    images = [
+        {"id": 10 + i, "file_name": name, "width": WIDTH, "height": HEIGHT}
+        for i, name in enumerate(names)
+    ]
+    annotations = []
+    for image in images:
+        for _ in range(rng.integers(1, 4)):
+            x, y = rng.uniform(2, 40), rng.uniform(2, 30)
+            width, height = rng.uniform(4, 20), rng.uniform(4, 15)
+            annotations.append(
+                {
+                    "id": len(annotations),
+                    "image_id": image["id"],
+                    "category_id": int(rng.choice([1, 2, 5])),
+                    "bbox": [round(float(v), 2) for v in (x, y, width, height)],
+                    "area": float(width * height),
+                    "iscrowd": 0,
+                    "segmentation": [],
+                }
+            )
+    return {"images": images, "annotations": annotations, "categories": CATEGORIES}
+
+
+def frames(folder, count, ending=".png"):
+    """Return the document of cameras on a circle of 4 m around the origin."""
+    records = []
+    for i in range(count):
+        angle = 2 * np.pi * i / count
+        cos, sin = np.cos(angle), np.sin(angle)
+        matrix = [[cos, -sin, 0, 4 * cos], [sin, cos, 0, 4 * sin], [0, 0, 1, 0.5], [0, 0, 0, 1]]
+        path = f"./{folder}/r_{i}{ending}"
+        records.append({"file_path": path, "transform_matrix": np.array(matrix).tolist()})
+    return {"camera_angle_x": 0.69, "frames": records}
+
+
+def written(path, document):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def roboflow(tmp_path):
+    """Three splits, each with its pictures and its document in one folder."""
+    data = tmp_path / "roboflow"
+    for split, count in (("train", 20), ("valid", 6), ("test", 6)):
+        names = [f"{split}_{i:03d}.jpg" for i in range(count)]
+        for i, name in enumerate(names):
+            picture(data / split / name, seed=hash_of(split, i))
+        written(data / split / "_annotations.coco.json", coco(names, seed=count))
+    return data
+
+
+def hash_of(split, number):
+    return [*split.encode(), number]
+
+
+def scanned(data):
+    return scan(data, output=data.parent / "out", level="deep")
+
+
+def found(run):
+    return sorted((f.code, f.fields, f.kind) for f in run.report.findings)
+
+
+def test_the_splits_of_roboflow_are_those_of_the_folders(roboflow):
+    schema = parse_schema(draft(roboflow).text)
+    assert schema.samples.files == ("{split}/_annotations.coco.json",)
+    assert schema.samples.each == "/images/{image}"
+    assert schema.fields["picture"].file == "{split}/{image}"
+    assert schema.fields["boxes"].role == "boxes"
+    assert schema.fields["boxes"].pixels_of == "picture"
+    assert schema.fields["classes"].classes == (1, 2, 5)
+    run = scanned(roboflow)
+    assert (found(run), len(run.table), run.report.exit_code) == ([], 32, 0)
+
+
+def test_the_pictures_of_coco_lie_beside_the_folder_of_its_documents(tmp_path):
+    data = tmp_path / "coco"
+    for part, count in (("train2017", 20), ("val2017", 6)):
+        names = [f"{i:012d}.jpg" for i in range(count)]
+        for i, name in enumerate(names):
+            picture(data / part / name, seed=hash_of(part, i))
+        written(data / f"annotations/instances_{part}.json", coco(names, seed=count))
+        captions = [{"id": i, "image_id": 10 + i, "caption": f"{part} {i}"} for i in range(count)]
+        document = {**coco(names), "annotations": captions}
+        written(data / f"annotations/captions_{part}.json", document)
+    drafted = draft(data)
+    schema = parse_schema(drafted.text)
+    assert schema.samples.files == ("annotations/instances_{split}.json",)
+    assert schema.fields["picture"].file == "{split}/{image}"
+    assert any("not described" in note and ".json" in note for note in drafted.notes)
+    assert (found(scanned(data)), scanned(data).report.exit_code) == ([], 0)
+
+
+@pytest.mark.parametrize("ending", [".png", ""])
+def test_the_frames_of_nerfstudio_are_samples_with_a_pose(tmp_path, ending):
+    data = tmp_path / "nerf"
+    for part, count in (("train", 20), ("val", 5)):
+        for i in range(count):
+            picture(data / f"{part}/r_{i}.png", seed=hash_of(part, i))
+        written(data / f"transforms_{part}.json", frames(part, count, ending))
+    schema = parse_schema(draft(data).text)
+    assert schema.samples.files == ("transforms_{split}.json",)
+    assert schema.samples.each == "/frames/{folder}/{image}"
+    assert schema.fields["picture"].file == "{folder}/{image}" + (".png" if not ending else "")
+    assert schema.fields["transform_matrix"].role == "transform"
+    assert (found(scanned(data)), scanned(data).report.exit_code) == ([], 0)
+
+
+def spoilt_coco(data, spoil):
+    path = data / "train/_annotations.coco.json"
+    document = json.loads(path.read_text())
+    spoil(document)
+    path.write_text(json.dumps(document))
+
+
+def unknown_class(document):
+    for annotation in document["annotations"][:3]:
+        annotation["category_id"] = 3
+
+
+def larger_size(document):
+    document["images"][4]["width"] = 2 * WIDTH
+
+
+def annotation_of_no_picture(document):
+    document["annotations"][2]["image_id"] = 999
+
+
+def outside(document):
+    document["annotations"][5]["bbox"] = [100, 100, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (unknown_class, ["DC404"]),
+        (larger_size, ["DC111"]),
+        (annotation_of_no_picture, ["DC105"]),
+        (outside, ["DC409"]),
+    ],
+)
+def test_a_fault_of_the_document_is_named(roboflow, spoil, expected):
+    spoilt_coco(roboflow, spoil)
+    run = scanned(roboflow)
+    assert [code for code, _, _ in found(run)] == expected
+    assert run.report.exit_code == 1
+
+
+def test_a_picture_that_is_gone_is_a_fault_of_its_sample(roboflow):
+    (roboflow / "train/train_003.jpg").unlink()
+    run = scanned(roboflow)
+    (finding,) = [f for f in run.report.findings if f.severity is Severity.ERROR]
+    assert (finding.code, finding.fields) == ("DC104", ("picture",))
+    keys = [run.table.keys[row] for row in finding.rows]
+    assert keys == ["train/_annotations.coco.json:/images/train_003.jpg"]
+
+
+@pytest.mark.parametrize("factor", [1000, 100])
+def test_poses_in_another_unit_are_named_with_the_factor(tmp_path, factor):
+    data = tmp_path / "nerf"
+    document = frames("images", 40)
+    for record in document["frames"][3:7]:
+        for row in record["transform_matrix"][:3]:
+            row[3] *= factor
+    for i in range(40):
+        picture(data / f"images/r_{i}.png", seed=i)
+    written(data / "transforms.json", document)
+    run = scanned(data)
+    (finding,) = run.report.findings
+    assert (finding.code, finding.cause.factor) == ("DC203", factor)
+    keys = {run.table.keys[row] for row in finding.rows}
+    assert keys == {f"transforms.json:/frames/images/r_{i}.png" for i in range(3, 7)}
+
+
+def test_a_document_of_few_pictures_beside_much_other_data_is_no_draft(tmp_path):
+    data = tmp_path / "d"
+    for i in range(3):
+        picture(data / f"images/{i}.jpg", seed=i)
+    written(data / "about.json", coco([f"images/{i}.jpg" for i in range(3)]))
+    for i in range(20):
+        np.save(data / f"{i}.npy", np.random.default_rng(i).normal(size=(5000, 3)))
+    assert parse_schema(draft(data).text).samples.each is None
+
+
+def test_a_cache_holds_pictures_with_their_boxes(roboflow, tmp_path):
+    (roboflow / "mine.yaml").write_text(draft(roboflow).text)
+    cache = tmp_path / "cache"
+    build(roboflow / "mine.yaml", roboflow, cache, workers=1)
+    document = json.loads((roboflow / "valid/_annotations.coco.json").read_text())
+    first = document["images"][0]
+    boxes = [a["bbox"] for a in document["annotations"] if a["image_id"] == first["id"]]
+    data = CachedDataset(cache, split="valid", fields=["picture", "boxes"])
+    (place,) = [i for i in range(len(data)) if data.key(i).endswith(f"/{first['file_name']}")]
+    sample = data[place]
+    with Image.open(roboflow / "valid" / first["file_name"]) as image:
+        assert (sample["picture"].numpy() == np.asarray(image)).all()
+    expected = [[x, y, x + width, y + height] for x, y, width, height in boxes]
+    assert np.allclose(sample["boxes"].numpy(), expected)

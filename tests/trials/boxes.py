@@ -1,0 +1,66 @@
+"""Boxes of a detector in the form of COCO, whose stated areas show how the boxes were written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datacheck.model.sample import Piece
+from tests.trials.base import Samples, Size, Trial, changed, edited, sample
+
+_SCHEMA = {
+    "fields": {
+        "box": {"role": "boxes", "shape": ["N", 4], "unit": "px", "areas": "area"},
+        "area": {"shape": ["N"]},
+    }
+}
+_COUNT, _WIDTH, _HEIGHT = 40, 640, 480
+
+
+def _pictures(rng: np.random.Generator) -> Samples:
+    """Pictures with one to five boxes each: corners, and areas to two digits."""
+    made: Samples = []
+    for number in range(_COUNT):
+        count = int(rng.integers(1, 6))
+        low = rng.uniform(5, (_WIDTH / 2, _HEIGHT / 2), (count, 2))
+        sides = rng.uniform(10, (_WIDTH / 2, _HEIGHT / 2), (count, 2))
+        fields = {
+            "box": np.round(np.concatenate([low, low + sides], axis=1), 2),
+            "area": np.round(sides.prod(axis=1), 2),
+        }
+        made.append(sample(f"p{number:02d}", fields))
+    return made
+
+
+def _as_corners(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Read corners as if the last two numbers were width and height, in one box or in all."""
+    box = piece.fields["box"].copy()
+    chosen = slice(None) if value else int(rng.integers(len(box)))
+    box[chosen, 2:] += box[chosen, :2]
+    return changed(piece, box=box)
+
+
+def _shrunk(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Boxes of a picture that was made smaller, with the areas of the large one."""
+    del rng
+    return changed(piece, box=piece.fields["box"] * value)
+
+
+CORNERS, OLD_AREAS = (
+    Trial(
+        "corners-as-sides",
+        "DC414",
+        _SCHEMA,
+        _pictures,
+        edited(0.2, _as_corners),
+        (Size("one box", 0.0), Size("all boxes", 1.0)),
+        "corners",
+    ),
+    Trial(
+        "areas-of-another-size",
+        "DC414",
+        _SCHEMA,
+        _pictures,
+        edited(0.2, _shrunk),
+        (Size("x0.5", 0.5), Size("x0.98", 0.98, documented=False)),
+    ),
+)
