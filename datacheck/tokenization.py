@@ -51,7 +51,8 @@ UNTRIED = "it was not tried for this one"
 _DIGITS = 4_096
 _REPEATED = 100_000
 # Text of an added token in tokenizer.json.
-_CONTENT = re.compile(r'"content"\s*:\s*("(?:[^"\\]|\\.)*")')
+# Possessive: otherwise each letter of a long text takes a hundred bytes until its end is found.
+_CONTENT = re.compile(r'"content"\s*+:\s*+("(?:[^"\\]++|\\.)*+")')
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (

@@ -87,7 +87,7 @@ class ParquetFile(ArrowColumns):
         for batch in chain.from_iterable(
             self._file.iter_batches(row_groups=[group], **options) for group in groups
         ):
-            column = batch.column(0)
+            column = _column(batch, name)
             yield column
             check_expansion(counted.add(column), self._nbytes, name)
 
@@ -118,7 +118,12 @@ class ParquetFile(ArrowColumns):
 
     def _first(self, name: str, group: int) -> Any:
         options: dict[str, Any] = {"row_groups": [group], "columns": [name], "use_threads": False}
-        return next(self._file.iter_batches(batch_size=1, **options)).column(0)
+        return _column(next(self._file.iter_batches(batch_size=1, **options)), name)
+
+
+def _column(batch: Any, name: str) -> Any:
+    """Return a column; Arrow takes the name "a.b" for a field of the record "a" as well."""
+    return batch.column(batch.schema.names.index(name))
 
 
 def _check_ends(path: AnyPath) -> int:

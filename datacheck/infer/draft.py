@@ -43,6 +43,7 @@ from datacheck.infer.suggest import Corpus, corpus_of, patterns, unreadable
 from datacheck.infer.worker import LINES, RECORDS, InnerSamples
 from datacheck.infer.writing import Draft, Guess, any_files_text, write_draft
 from datacheck.rules.base import first_few, pluralize
+from datacheck.schema.patterns import PATTERN_SIGNS
 
 # JSON documents that are looked into, and that a schema names one by one.
 _MOST_DOCUMENTS = 200
@@ -187,7 +188,7 @@ def _record_patterns(paths: list[str], *, has_other_documents: bool) -> list[str
     if described and has_lower_endings and not has_other_documents:
         return described
     # No pattern fits all of them, or it would match other documents, or miss capital endings.
-    has_signs = any(not set(path).isdisjoint("{}*?[]") for path in paths)
+    has_signs = any(PATTERN_SIGNS.intersection(path) for path in paths)
     return [] if has_signs or len(paths) > _MOST_DOCUMENTS else paths
 
 

@@ -19,6 +19,7 @@ from datacheck.infer.profiling import any_field_schema, find_inner_samples, prof
 from datacheck.infer.worker import FILES, InnerSamples
 from datacheck.infer.writing import Draft, Guess, write_draft
 from datacheck.rules.base import pluralize
+from datacheck.schema.patterns import PATTERN_SIGNS
 
 _MOST_DOCUMENTS = 200
 # Share of the named files that must be there.
@@ -28,7 +29,6 @@ _PICTURE, _OTHER_FILE = "picture", "file"
 # Fields that repeat the name of the file, or "size".
 _REPEATED = frozenset({"file_name", "file_path", "filename", "filepath", "width", "height"})
 _FOLDER = "{folder}/"
-_SIGNS = frozenset("{}*?[]\\")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _located(
     (folder, ending), found = max(
         places.items(), key=lambda item: (item[1], _shared(own, item[0][0]), item[0])
     )
-    if found < _FOUND * len(inner.files) or _SIGNS.intersection(folder + ending + path):
+    if found < _FOUND * len(inner.files) or PATTERN_SIGNS.intersection(folder + ending + path):
         return None
     return _Document(path, inner, folder, ending)
 
@@ -221,6 +221,6 @@ def _inner_folder(names: Sequence[str]) -> str | None:
     folders = {name.rpartition("/")[0] for name in names}
     if len(folders) == 1:
         folder = folders.pop()
-        return None if _SIGNS.intersection(folder) else f"{folder}/" if folder else ""
+        return None if PATTERN_SIGNS.intersection(folder) else f"{folder}/" if folder else ""
     has_one_level = all(folder and "/" not in folder for folder in folders)
     return _FOLDER if has_one_level else None

@@ -145,9 +145,9 @@ def guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
     # Each file has one group under a name of its own.
     if len(own_names) > 1 and len(own_names) == counts.total():
         return "/*"
-    for text in own_names:
-        del counts[text]
-    return counts.most_common(1)[0][0] if counts else ""
+    # Most files decide: a few others are then the ones that do not fit.
+    pattern, count = counts.most_common(1)[0] if counts else ("", 0)
+    return "" if pattern in own_names or 2 * count <= counts.total() else pattern
 
 
 def profile_files(schema: Schema, listing: Listing, files: int = 0) -> SampleProfile:

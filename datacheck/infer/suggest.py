@@ -15,6 +15,7 @@ from datacheck.formats.foreign import UnsupportedFormat, unsupported_format
 from datacheck.rules.base import pluralize
 from datacheck.schema.load import FILES, builtin, chosen_by_files
 from datacheck.schema.model import Schema, file_templates
+from datacheck.schema.patterns import PATTERN_SIGNS
 from datacheck.sources import matches
 from datacheck.sources.listing import Listing, target
 
@@ -33,7 +34,6 @@ SPLITS = frozenset(
     }
 )
 NUMBER = "-{shard}"  # ends an ending that is followed by the number of a shard
-_READ = re.compile(r"[{}*\\]")  # characters with a meaning in patterns
 # The digits at the end are those of a digest.
 _IN_SHARDS = re.compile(r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?")
 
@@ -57,7 +57,9 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
         return [f"**/*{endings[0]}"]
     # Files of --root have paths that start with @.
     rooted = any(path[0].startswith("@") for kind in kinds for path in kind)
-    if len(depths) > 1 or (len(files) > 1 and (rooted or any(map(_READ.search, endings)))):
+    if len(depths) > 1 or (
+        len(files) > 1 and (rooted or any(map(PATTERN_SIGNS.intersection, endings)))
+    ):
         return []
     levels: list[list[str]] = []
     for level in range(depths.pop() - 1):
@@ -67,7 +69,7 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
     stems = {
         _stem(path[-1], end) for kind, end in zip(kinds, endings, strict=True) for path in kind
     }
-    if [len(kind) for kind in kinds] == [1] and not _READ.search("".join(stems)):
+    if [len(kind) for kind in kinds] == [1] and not PATTERN_SIGNS.intersection("".join(stems)):
         stem = stems.pop()
     else:
         stem = "" if stems == {""} else "{split}" if _splits(stems, levels) else "{id}"
@@ -101,7 +103,7 @@ def _folders(
     """
     every = set[str]().union(*values)
     alone = all(len(kind) == 1 for kind in values) and not every & SPLITS
-    if alone and not any(map(_READ.search, every)):
+    if alone and not any(map(PATTERN_SIGNS.intersection, every)):
         return [name for kind in values for name in kind]
     if alone and len(every) > 1:
         return []

@@ -26,6 +26,7 @@ from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import MOST_FIELDS
+from datacheck.schema.patterns import PATTERN_SIGNS
 from datacheck.sources import Item, Source, SourceSetup, Unread
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
@@ -171,7 +172,12 @@ def _inner_pattern(names: list[str]) -> str:
     """Return the pattern of most groups that differ in a number, or the only group, or ""."""
     if _EPISODE_ENDS in names:
         return f"ends:{_EPISODE_ENDS}"
-    groups = {group for name in names for group in _parent_groups(name)}
+    groups = {
+        group
+        for name in names
+        for group in _parent_groups(name)
+        if not PATTERN_SIGNS.intersection(group)
+    }
     numbered = Counter(
         "/" + re.sub(r"\d+$", "*", group) for group in groups if re.search(r"\d+$", group)
     )
@@ -184,7 +190,7 @@ def _inner_pattern(names: list[str]) -> str:
         return max(candidates)[-1]
     heads = {name.partition("/")[0] for name in names}
     has_one_group = len(heads) == 1 and all("/" in name for name in names)
-    return f"/{heads.pop()}" if has_one_group else ""
+    return f"/{heads.pop()}" if has_one_group and heads <= groups else ""
 
 
 def _parent_groups(name: str) -> list[str]:

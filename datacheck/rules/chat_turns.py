@@ -18,7 +18,7 @@ from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured
 from datacheck.plugins import is_installed
 from datacheck.rules.base import Columns, measure
-from datacheck.runtime.hashing import digest_bytes, digests64
+from datacheck.runtime.hashing import digest_bytes, digests64, shortened
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
 from datacheck.tokenization import Tokenizer, messages_of, tokenizer_files
 
@@ -30,6 +30,7 @@ _CONTENT = itemgetter("content")
 CALLER = "function_call"  # ShareGPT's name of the turn in which the model calls a tool
 SPELLED = 16  # messages of a chat that its order of turns lists
 _LETTERS = 24  # characters of a role
+_TEXT_BYTES = 1_000  # of a token or a reason in the row of a sample
 _STEP = np.uint64(0x9E3779B97F4A7C15)  # odd: its powers are distinct weights of the positions
 
 
@@ -389,9 +390,9 @@ def _count(
         ),
         "kept": Measured(digests64(ids.tobytes() for ids in kept), readable),
         "uncut": Measured(digests64(chat.ids.tobytes() for chat in chats), readable),
-        "ending": [chat.ending for chat in chats],
+        "ending": [_short(chat.ending) for chat in chats],
         "eos": [
-            chat.eos
+            _short(chat.eos)
             if chat.ending != chat.eos and speech.id_of_text(chat.ending) not in speech.stops
             else ""
             for chat in chats
@@ -400,9 +401,14 @@ def _count(
             dropped_role(chat.text, conversation) if chat.text else ""
             for chat, conversation in zip(chats, conversations, strict=True)
         ],
-        "refused": refused,
-        "why": why,
+        "refused": list(map(_short, refused)),
+        "why": list(map(_short, why)),
     }
+
+
+def _short(text: str) -> str:
+    """Return a text that the row of each sample can hold: a tokenizer may have a token of megabytes."""
+    return shortened(text, _TEXT_BYTES)
 
 
 @measure("vocabulary", per="sample", uses=("tokenizer",), outside=_tokenizer_state)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,7 +231,7 @@ def check_tokenizer(schema: Schema, measures: Sequence[Measure]) -> None:
     """
     path = None if schema.tokenizer is None else schema.tokenizer.path
     if path is not None and any("tokenizer" in measure.uses for measure in measures):
-        Tokenizer(Path(path))
+        Tokenizer(path)  # as text: a Path would drop the mark of a tokenizer inside the data
 
 
 class _DeclaredField(NamedTuple):

@@ -438,14 +438,18 @@ def _strings(pa: Any, octets: Any, lengths: Array, present: Array | None = None)
 
     All other ways to make one import pandas if it is installed (0.15 s).
     """
-    ends, octets = np.concatenate([[0], np.cumsum(lengths)]), pa.py_buffer(octets)
-    bits = _validity(pa, present)
-    if ends[-1] <= _OCTETS:
-        return pa.StringArray.from_buffers(
-            len(lengths), pa.py_buffer(ends.astype(np.int32)), octets, bits
-        )
-    every = pa.LargeStringArray.from_buffers(len(lengths), pa.py_buffer(ends), octets, bits)
-    return pa.chunked_array([every[row : row + 1].cast(pa.string()) for row in range(len(lengths))])
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    chunks: list[Any] = []
+    row = 0
+    while row < len(lengths) or not chunks:
+        stop = max(row + 1, int(np.searchsorted(ends, ends[row] + _OCTETS, side="right")) - 1)
+        stop = min(stop, len(lengths))
+        part = None if present is None else present[row:stop]
+        offsets = pa.py_buffer((ends[row : stop + 1] - ends[row]).astype(np.int32))
+        texts = pa.py_buffer(octets[ends[row] : ends[stop]])
+        chunks.append(pa.StringArray.from_buffers(stop - row, offsets, texts, _validity(pa, part)))
+        row = stop
+    return chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks)
 
 
 def _validity(pa: Any, present: Array | None) -> Any:

@@ -70,6 +70,8 @@ class _PathGrowth:
         return comb(depth + self.folders, self.folders) * self.others.at(length) * max(1, each)
 
 
+# Signs with a meaning in patterns: a name with one of them does not stand for itself.
+PATTERN_SIGNS = frozenset("{}*\\")
 # Characters of a path that a message shows.
 _MOST_SHOWN = 80
 # Lengths among which `Template` looks for the longest that is quick for any path.

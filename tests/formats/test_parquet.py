@@ -354,3 +354,12 @@ def _varint(value: int) -> bytes:
         out.append(value & 127 | 128)
         value >>= 7
     return bytes([*out, value])
+
+
+@pytest.mark.parametrize("names", [["a", "a.b"], ["a.b", "a"]])
+def test_a_column_named_like_a_field_of_a_record_is_that_column(tmp_path, names):
+    values = {"a": [{"b": "inner"}, {"b": "inner"}], "a.b": ["one", "two"]}
+    pq.write_table(pa.table({name: values[name] for name in names}), tmp_path / "a.parquet")
+    read = read_all(tmp_path / "a.parquet")
+    assert list(read["a.b"]) == values["a.b"]
+    assert list(read["a"]) == values["a"]

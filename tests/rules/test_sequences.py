@@ -134,3 +134,15 @@ def test_numbers_that_are_not_finite_are_left_to_other_rules():
     rows[700:900, 1:4] *= 1000
     rows[5, 2] = np.nan
     assert findings(rows) == {}
+
+
+def test_tables_without_columns_and_without_rows_have_no_fault():
+    assert findings(np.zeros((1000, 0)), np.zeros((0, 3)), np.zeros((1000, 0), int)) == {}
+
+
+def test_a_column_that_rests_for_most_of_the_rows_is_a_thing_that_lies_still():
+    table = trajectory()
+    table[300:600, 2] = table[300, 2]
+    assert findings(table)["frozen"][0] == [0]
+    table[300:1200, 2] = table[300, 2]
+    assert findings(table) == {}

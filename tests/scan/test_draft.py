@@ -1153,3 +1153,26 @@ def test_a_column_of_dates_is_drafted_as_time(in_tmp):
         for f in run_scan(schema, Request(in_tmp / "data")).report.findings
         if f.severity == "error"
     ] == ["DC502"]
+
+
+@pytest.mark.parametrize("name", ["{b}_{}", "{{_{}", "{{files:x<90}}_{}", "}}{}", "**{}", "\\{}"])
+def test_groups_whose_names_hold_signs_of_patterns_are_no_samples(tmp_path, name):
+    (data := tmp_path / "data").mkdir()
+    for i in range(3):
+        with h5py.File(data / f"{i}.h5", "w") as file:
+            for number in range(3):
+                group = name.replace("{}", str(number)).replace("{{", "{").replace("}}", "}")
+                file[f"{group}/v"] = np.arange(9.0) + number + 10 * i
+    assert parse_schema(draft(data).text).samples.each is None
+    assert scan(data, output=tmp_path / "out").report.exit_code in {0, 1}
+
+
+def test_one_file_with_other_groups_does_not_decide_what_a_sample_is(tmp_path):
+    for i in range(20):
+        with h5py.File(tmp_path / f"good{i:02d}.h5", "w") as file:
+            file["scene/points"] = np.random.default_rng(i).normal(size=(40, 3))
+            file["scene/labels"] = np.arange(40) % 5
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number in range(3):
+            file[f"x/f{number}/v"] = np.arange(9.0) + number
+    assert parse_schema(draft(tmp_path).text).samples.each is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import string
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -379,3 +380,14 @@ def test_a_special_token_that_the_file_lacks_is_added_and_changes_the_identity(t
         f"{raw}\0{json.dumps([None, {'eos_token': '<end>'}], sort_keys=True)}".encode()
     )
     assert tokenizer_digest(tmp_path / "lacking") != plain
+
+
+def test_a_token_of_megabytes_takes_little_memory(tmp_path):
+    token, folder = "x" * 2_000_000, tmp_path / "long"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps({"added_tokens": [{"content": token}]}))
+    tracemalloc.start()
+    tokenizer_digest(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * len(token)

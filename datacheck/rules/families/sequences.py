@@ -129,7 +129,7 @@ def _fault(table: Array | None) -> _Fault | None:
     Shapes:
         table: float (columns, rows)
     """
-    if table is None:
+    if table is None or not len(table):
         return None
     with np.errstate(invalid="ignore", over="ignore"):
         steps = np.diff(table, axis=1)
