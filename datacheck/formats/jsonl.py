@@ -28,7 +28,7 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, parse_container
-from datacheck.formats.file_records import Document
+from datacheck.formats.json_objects import Document
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_keys, wrap_errors
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Container
@@ -517,6 +517,8 @@ def parse_small(data: bytes) -> dict[str, Any]:
 def named_values(container: Container) -> dict[str, Any]:
     """Return all values of a document by name, None for null."""
     values: dict[str, Any] = dict.fromkeys(getattr(container, "nulls", ()))
+    if isinstance(container, Document):
+        return values | dict(container.whole())
     return values | {name: container.read(name) for name in container.names()}
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from datacheck.errors import SchemaError
 from datacheck.infer.data_files import PICTURES, VIDEOS, DataFiles
 from datacheck.infer.guess import guess_fields
 from datacheck.infer.profiling import any_field_schema, find_inner_samples, profile_files
@@ -28,6 +30,8 @@ _FOUND = 0.5
 _PICTURE, _OTHER_FILE = "picture", "file"
 # Fields that repeat the name of the file, or "size".
 _REPEATED = frozenset({"file_name", "file_path", "filename", "filepath", "width", "height"})
+# Classes that a schema lists.
+_MOST_CLASSES = 2_000
 _FOLDER = "{folder}/"
 
 
@@ -63,9 +67,11 @@ def draft_file_records(files: DataFiles) -> Draft | None:
         if document is not None:
             kinds[document.inner.pattern, document.inner.keys, document.ending].append(document)
     for documents in sorted(kinds.values(), key=lambda d: -files.size(x.path for x in d)):
-        draft = _draft(documents, files)
-        if draft is not None:
-            return draft
+        # A name in the documents may be one that a schema cannot hold.
+        with suppress(SchemaError):
+            draft = _draft(documents, files)
+            if draft is not None:
+                return draft
     return None
 
 
@@ -125,8 +131,10 @@ def _draft(documents: Sequence[_Document], files: DataFiles) -> Draft | None:
     first = documents[0]
     place = f"{folder}{inner}{{image}}{first.ending}"
     described = {document.path for document in documents}
-    described |= {path for path in files.matching(place) if not _is_document(path)}
-    if not files.are_half(described & set(files.readable)):
+    # The folder of each document, which may hold the name of its split.
+    described |= {f"{d.folder}{name}{d.ending}" for d in documents for name in d.inner.files}
+    described &= set(files.readable)
+    if not files.are_half(described):
         return None
     head = files.head(files=pattern, each=f"/{first.inner.pattern}/{inner}{{image}}")
     profile = profile_files(any_field_schema(head), files.listing)
@@ -145,7 +153,7 @@ def _draft(documents: Sequence[_Document], files: DataFiles) -> Draft | None:
         f"({first.inner.pattern})"
     )
     return write_draft(
-        files.with_left_out_check(head, described),
+        {**head, "rules": {"DC113": {"left_out": True}}},
         _with_file(guesses, place, ending.lower(), classes),
         profile.samples,
         [*files.notes(described), *profile.notes],
@@ -166,16 +174,24 @@ def _with_file(
     elif ending in VIDEOS:
         spec["role"] = "video"
     values = _with_pixels(guesses, name) if ending in PICTURES else dict(guesses)
-    if "classes" in values and classes:
-        numbers = Guess({"role": "class", "classes": list(classes)}, ("ids of the categories",))
+    if "classes" in values and 0 < len(classes) <= _MOST_CLASSES:
+        numbers = Guess(
+            {"role": "class", "classes": _class_numbers(classes)}, ("ids of the categories",)
+        )
         values["classes"] = values["classes"].without("range").plus(numbers)
     return {name: Guess(spec, ("named by the record",)), **values}
+
+
+def _class_numbers(numbers: Sequence[int]) -> str | list[int]:
+    """Return consecutive numbers as a range, others as a list."""
+    is_range = numbers[-1] - numbers[0] == len(numbers) - 1 and len(numbers) > 1
+    return f"{numbers[0]}..{numbers[-1]}" if is_range else list(numbers)
 
 
 def _with_pixels(guesses: Mapping[str, Guess], picture: str) -> dict[str, Guess]:
     """Return the guesses, with the boxes and the size that COCO states as those of the picture."""
     result = dict(guesses)
-    if "boxes" in result:
+    if "boxes" in result and "dtype" not in result["boxes"].spec:
         # A few pictures show no limit of the areas and counts of all.
         result = {name: guess.without("range") for name, guess in result.items()}
         boxes = {"role": "boxes", "unit": "px", "pixels_of": picture}
@@ -217,10 +233,10 @@ def _form(document: _Document, word: str) -> tuple[str, str]:
 
 
 def _inner_folder(names: Sequence[str]) -> str | None:
-    """Return the folder in the names of files, "" or with "/" at its end; None if they differ."""
-    folders = {name.rpartition("/")[0] for name in names}
-    if len(folders) == 1:
-        folder = folders.pop()
+    """Return the folder in most names of files, "" or with "/" at its end; None if they differ."""
+    folders = Counter(name.rpartition("/")[0] for name in names)
+    folder, count = folders.most_common(1)[0]
+    if len(folders) == 1 or 10 * count > 9 * len(names):
         return None if PATTERN_SIGNS.intersection(folder) else f"{folder}/" if folder else ""
     has_one_level = all(folder and "/" not in folder for folder in folders)
     return _FOLDER if has_one_level else None

@@ -19,7 +19,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import format_of, open_container
-from datacheck.formats.file_records import Document
+from datacheck.formats.json_objects import Document
 from datacheck.formats.jsonl import BOM
 from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
@@ -48,8 +48,9 @@ _EPISODE_ENDS = "meta/episode_ends"
 _EPISODE_GROUP = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")
 # Names of keys, or of values that are not read, that an answer holds.
 _MOST_NAMES = 50
-# Numbers of categories that an answer holds: LVIS has 1,203.
+# Numbers of categories that an answer holds (LVIS has 1,203), and names of files.
 _MOST_CLASSES = 10_000
+_MOST_FILES = 1_000_000
 # Bytes of a document that show whether it begins as a list.
 _HEAD_BYTES = 1 << 10
 
@@ -142,9 +143,9 @@ def _file_records(document: Document) -> InnerSamples:
     if not lists:
         return InnerSamples(GROUPS, _inner_pattern(storable(document.names())))
     name = max(lists, key=lambda key: (len(lists[key]), key))
-    files = list(islice(lists[name], _MOST_NAMES))
-    groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
-    start = f"{groups[0]}/"
+    files = list(islice(lists[name], _MOST_FILES))
+    (group, *_) = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
+    start = f"{group}/"
     keys = sorted(key[len(start) :] for key in document.names() if key.startswith(start))
     return InnerSamples(
         FILES,

@@ -258,6 +258,7 @@ _SEVERAL = frozenset(
         "channels",
         "classes",
         "column_mean",
+        "column_moves",
         "column_scatter",
         "column_step",
         "column_unit",

@@ -35,6 +35,7 @@ from datacheck.scan.run_dir import Journal, RunLocation
 from datacheck.scan.run_state import RunState, last_finished
 from datacheck.scan.scanned_dataset import ScannedDataset
 from datacheck.sources import Listing, Work
+from datacheck.sources.planning import without_sample
 
 Array = np.ndarray[Any, Any]
 
@@ -172,6 +173,7 @@ def _state_of(
         and not (table.status == SKIPPED).any()
     )
     undeclared = gathered.reused.undeclared | fresh.rows.named(fresh.undeclared)
+    unclaimed = sorted({*work.unclaimed, *without_sample(dataset.schema, listing, table.keys)})
     return RunState(
         only=dataset.only,
         listing=listing,
@@ -183,10 +185,10 @@ def _state_of(
         notes=[
             *work.notes,
             *changes(listing, last_run, work.items),
-            *first_bytes_notes(listing, work.unclaimed),
+            *first_bytes_notes(listing, unclaimed),
         ],
         compared=last_run is not None,
-        unclaimed=work.unclaimed,
+        unclaimed=unclaimed,
         whole=whole,
         crashes=list(fresh.crashes.values()),
         deaths=fresh.deaths,

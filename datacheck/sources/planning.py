@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter, itemgetter
@@ -360,6 +361,43 @@ def _readable(listing: Listing, path: str) -> bool:
         return True
     place = locate(listing.root, listing.roots, path)
     return any((place / marker).is_file() for marker in store_markers())
+
+
+def without_sample(schema: Schema, listing: Listing, keys: Iterable[str]) -> list[str]:
+    """Return files that a field's ``file`` may name but that belong to no sample.
+
+    Only fields whose file depends on the name of a sample inside its file count: a picture that a
+    document of annotations should name.
+
+    Args:
+        schema, listing: as for `plan_work`.
+        keys: of all samples.
+    """
+    schema = schema.located(listing.root, listing.roots).placed(listing.roots)
+    known, each = _known(schema), schema.samples.each or ""
+    templates = [t for t in _companion_templates(schema) if not set(t.names) <= known]
+    if not templates or not each.startswith("/"):
+        return []
+    inner = parse(each.strip("/"), f"{schema.name}, samples.each")
+    of_file: dict[str, dict[str, str]] = {}
+    used = set[str]()
+    for key in keys:
+        path, _, group = key.partition(":/")
+        if path not in of_file:
+            named = (template.match(path) for template in file_templates(schema))
+            of_file[path] = next((names for names in named if names is not None), {})
+        names = of_file[path] | (inner.match(group) or {})
+        for template in templates:
+            with suppress(KeyError, FormatError):
+                used.add(template.fill(names))
+    return [
+        path
+        for path in listing.entries.paths
+        if path not in used
+        and path not in of_file
+        and not root_of(listing.roots, path)[0]
+        and any(template.match(path) for template in templates)
+    ]
 
 
 def _known(schema: Schema) -> set[str]:

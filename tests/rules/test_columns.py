@@ -369,3 +369,42 @@ def test_corners_that_somebody_drew_are_whole_and_a_scanned_cloud_is_not(count, 
     values[2] = rng.integers(-2, 3, (count, 3)).astype(float)
     found = findings(values, role="points", shape=["P", 3], unit="m")
     assert [finding.rows.tolist() for finding in found if finding.kind == "rounded"] == wanted
+
+
+def channels(count=20, rows=100, dtype=np.int16):
+    """Return recordings of four noisy channels."""
+    rng = np.random.default_rng(1)
+    return [np.rint(30 * rng.normal(size=(rows, 4))).astype(dtype) for _ in range(count)]
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+def test_a_channel_of_one_number_where_all_others_have_a_signal_is_dead(dtype):
+    values = channels(dtype=dtype)
+    for i in (3, 11):
+        values[i][:, 2] = 0
+    (found,) = findings(values, shape=["N", 4])
+    assert (found.kind, found.rows.tolist(), found.measured["columns"]) == ("dead", [3, 11], [2])
+    assert found.severity is Severity.WARNING
+
+
+def test_what_is_not_a_dead_channel():
+    dead = channels()
+    for value in dead[:5]:
+        value[:, 2] = 7
+    assert findings(dead, shape=["N", 4]) == []  # a quarter of the samples
+    resting = channels()
+    resting[3][:, 2] = 0
+    resting[4][:, 2] = np.arange(100) // 30  # rests in another sample, too
+    assert findings(resting, shape=["N", 4]) == []
+    short = channels(rows=40)
+    short[3][:, 2] = 0
+    assert findings(short, shape=["N", 4]) == []
+    few = channels(count=6)
+    few[3][:, 2] = 0
+    assert findings(few, shape=["N", 4]) == []
+    whole = channels()
+    whole[3][:] = 5  # of no channel there is a signal: DC226
+    assert findings(whole, shape=["N", 4]) == []
+    flat = [value.astype(np.float32) for value in channels()]
+    flat[3][:, 2] = 0
+    assert findings(flat, role="points", shape=["N", 4], unit="m") == []

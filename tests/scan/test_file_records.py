@@ -225,3 +225,30 @@ def test_a_cache_holds_pictures_with_their_boxes(roboflow, tmp_path):
         assert (sample["picture"].numpy() == np.asarray(image)).all()
     expected = [[x, y, x + width, y + height] for x, y, width, height in boxes]
     assert np.allclose(sample["boxes"].numpy(), expected)
+
+
+def test_a_small_document_does_not_decide_what_the_samples_of_other_files_are(tmp_path):
+    data = tmp_path / "d"
+    data.mkdir()
+    for i in range(20):
+        np.save(data / f"c{i:03d}.npy", np.random.default_rng(i).uniform(-1, 1, (50, 3)))
+    (data / "z.json").write_text('{"x": [{"file": "c000.npy"}]}')
+    assert parse_schema(draft(data).text).samples.each is None
+
+
+def test_pictures_that_no_record_names_are_told(roboflow):
+    picture(roboflow / "train/other.jpg", seed=99)
+    scanned(roboflow)
+    result = json.loads((roboflow.parent / "out/result.json").read_text())
+    (kind,) = result["dataset"]["read"]["unread"]
+    assert (kind["files"], kind["first"]) == (1, "train/other.jpg")
+
+
+def test_one_odd_entry_does_not_hide_the_faults_of_the_others(roboflow):
+    def spoil(document):
+        unknown_class(document)
+        document["annotations"][9]["bbox"] = "1 2 3 4"
+        document["images"].append({"id": 5000, "file_name": "../../x.jpg"})
+
+    spoilt_coco(roboflow, spoil)
+    assert {code for code, _, _ in found(scanned(roboflow))} == {"DC105", "DC404"}

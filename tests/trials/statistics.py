@@ -322,6 +322,33 @@ ROUNDED = Trial(
 )
 
 
+def _channels(rng: np.random.Generator) -> Samples:
+    """Recordings of eight noisy channels as whole numbers, as an armband writes them."""
+    return [
+        sample(
+            f"s{i:03d}",
+            {"emg": np.rint(rng.normal(0, rng.uniform(5, 40), (300, 8))).astype(np.int16)},
+        )
+        for i in range(40)
+    ]
+
+
+def _one_dead(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    emg = piece.fields["emg"].copy()
+    emg[:, 2] = int(value)
+    return changed(piece, emg=emg)
+
+
+DEAD_CHANNEL = Trial(
+    "dead-channel",
+    "DC230",
+    {"fields": {"emg": {"shape": ["N", 8]}}},
+    _channels,
+    edited(0.1, _one_dead),
+    (Size("0", 0), Size("-128", -128)),
+)
+
+
 def _streets(rng: np.random.Generator) -> Samples:
     """Clouds of streets, wide and flat, with an intensity."""
     found: Samples = []

@@ -8,6 +8,8 @@ import numpy as np
 
 from tests.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample, some
 
+Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 _GRASPED = {
     "fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.02..0.6"}}
 }
@@ -50,6 +52,37 @@ SCALED_ALL = Trial(
 
 _UNDECLARED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m"}}}
 MIXED = Trial("two-units", "DC203", _UNDECLARED, _clouds, _scaled(0.1), _FACTORS, cause="mixed")
+
+
+def _cameras(rng: np.random.Generator) -> Samples:
+    """Cameras 3 to 5 m from an object, turned about the vertical axis."""
+    found: Samples = []
+    for i in range(100):
+        angle, far = rng.uniform(0, 2 * np.pi), rng.uniform(3, 5)
+        cos, sin = np.cos(angle), np.sin(angle)
+        pose = np.eye(4)
+        pose[:3, :3] = [[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]]
+        pose[:3, 3] = [far * cos, far * sin, rng.uniform(0.2, 2)]
+        found.append(sample(f"c{i:03d}", {"pose": pose}))
+    return found
+
+
+def _translated(pose: Array, factor: float, rng: np.random.Generator) -> Array:
+    del rng
+    pose = pose.copy()
+    pose[:3, 3] *= factor
+    return pose
+
+
+MIXED_POSES = Trial(
+    "poses-in-two-units",
+    "DC203",
+    {"fields": {"pose": {"role": "transform", "shape": [4, 4], "unit": "m"}}},
+    _cameras,
+    edited_field(0.1, "pose", _translated, 3),
+    _FACTORS,
+    cause="mixed",
+)
 
 
 _NEAR = {

@@ -40,6 +40,7 @@ Array = np.ndarray[Any, Any]
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
 _LEAST_ROWS = 8  # fewest rows of a measured sample
 _ROWS = 64  # rows sampled from it
+_SENSED = 0.5  # share of rows in which a column changes that follows a sensor
 _NUMBERS = 1 << 18  # numbers processed together
 # All rows are examined where the peak exceeds so many root mean squares, in so many rows or more.
 _PEAK = 5.0
@@ -132,6 +133,29 @@ def columns(column: Column, spec: FieldSpec) -> Columns:
                 )
     stats = {f"column_{name}": Measured(numbers_, present) for name, numbers_ in table.items()}
     return stats | (_outlier_columns(outliers, len(column)) if outliers else {})
+
+
+@measure("moving", uses=("shape",), applies=columns.applies)
+def moving(column: Column, spec: FieldSpec) -> Columns:
+    """Share of the rows in which each of 2 to 64 columns changes: `column_moves`.
+
+    From 64 pairs of consecutive rows. No row for samples of fewer than 64 rows.
+    """
+    del spec
+    size = prod(column.values.shape[1:])
+    lengths = column.lengths
+    if not is_numeric(column) or lengths is None or not 1 < size <= MOST_COMPONENTS:
+        return {}
+    present = lengths >= _ROWS
+    if not present.any():
+        return {}
+    values = column.values.reshape(-1, size)
+    moves = np.zeros((len(column), size), np.float32)
+    for batch, count in _of_one_count(np.where(present, _ROWS, 0), size):
+        steps = np.arange(count) * (lengths[batch, None] - 1) // count
+        rows = column.starts[batch, None] + steps
+        moves[batch] = (values[rows] != values[rows + 1]).mean(axis=1)
+    return {"column_moves": Measured(moves, present)}
 
 
 def _of_one_count(counts: Array, size: int) -> Iterator[tuple[Array, int]]:
@@ -273,7 +297,7 @@ class _Tables(NamedTuple):
     "odd-columns",
     Severity.WARNING,
     Level.SAMPLE,
-    measures=(columns, numbers, form),
+    measures=(columns, moving, numbers, form),
     span="all",
     suppressed_by=(
         "DC109",
@@ -291,7 +315,7 @@ class _Tables(NamedTuple):
     defaults={"least": 8, "share": 0.2},
 )
 def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """A few samples, or a few rows of a sample, hold columns in another unit, exchanged or rounded.
+    """A few samples, or some of their rows, hold columns in another unit, exchanged, rounded or dead.
 
     What:
         In a table with 2 to 64 columns of floating-point numbers, a few samples must not differ
@@ -299,9 +323,10 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         as in the others, and vary along the rows as they do there; columns hold only whole numbers
         where the others have fractions; a cloud is narrow along another axis than all others, and
         fits them once two axes are exchanged; two or more quaternions of a row have their largest
-        number last where those of the others have it first, or the other way round. Within a sample
-        that has at least 200 rows and no time axis, a few rows of a column must not be 57.3, 100 or
-        1000 times as large as the others.
+        number last where those of the others have it first, or the other way round. No column, also
+        of whole numbers, holds one number throughout a few samples of 64 rows or more, if it changes
+        in half of the rows of every other one. Within a sample that has at least 200 rows and no
+        time axis, a few rows of a column must not be 57.3, 100 or 1000 times as large as the others.
     Why it matters:
         Two columns in degrees, or y and z exchanged, in one file of ten: the value range of the
         whole table does not show it.
@@ -339,8 +364,18 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Look at the samples; convert or exchange the columns, or export them again.
     Reference:
         A file of demonstrations in which ten of a hundred held the pole's angle and its rate in
-        degrees: a scan without this rule found nothing.
+        degrees, and recordings of muscles with one dead channel: a scan without this rule found
+        nothing.
     """
+    # What was rounded or scaled may have lost a whole column by that.
+    odd = np.zeros(len(rows), bool)
+    for failure in _odd_samples(rows, case):
+        odd |= failure.mask
+        yield failure
+    yield from _dead(rows, case, odd)
+
+
+def _odd_samples(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     yield from _scaled_rows(rows)
     tables = _usual_tables(rows, int(case.options["least"]))
     if tables is not None:
@@ -359,10 +394,7 @@ def _usual_tables(rows: Rows, least: int) -> _Tables | None:
     measured = rows.measured("column_mean", "min", "dims")
     if int(measured.sum()) < least:
         return None
-    widths = rows["dims"][:, 1:].astype(np.int64).prod(axis=1, where=rows["dims"][:, 1:] > 0)
-    measured &= (widths > 0) & (widths <= MOST_COMPONENTS)
-    width = int(np.bincount(widths[measured], minlength=1).argmax())
-    row_indices = np.flatnonzero(measured & (widths == width))
+    row_indices, width = _of_usual_width(rows, measured)
     if len(row_indices) < least:
         return None
     tables = [
@@ -388,6 +420,14 @@ def _usual_tables(rows: Rows, least: int) -> _Tables | None:
     )
 
 
+def _of_usual_width(rows: Rows, measured: Array) -> tuple[Array, int]:
+    """Return the places of the samples with the most frequent number of columns, and that number."""
+    widths = rows["dims"][:, 1:].astype(np.int64).prod(axis=1, where=rows["dims"][:, 1:] > 0)
+    measured = measured & (widths > 0) & (widths <= MOST_COMPONENTS)
+    width = int(np.bincount(widths[measured], minlength=1).argmax())
+    return np.flatnonzero(measured & (widths == width)), width
+
+
 def _mask(rows: Rows, places: Array) -> Array:
     mask = np.zeros(len(rows), bool)
     mask[places] = True
@@ -404,6 +444,51 @@ def _named(places: Array | list[int], width: int) -> str:
     if len(names) > 4:
         return f"{len(names)} of {width} columns ({first_few(names)})"
     return f"columns {', '.join(head)} and {last}" if head else f"column {last}"
+
+
+# --------------------------------------------------------------------------------------- dead columns
+
+
+def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
+    """Yield the samples in which a column holds one number, where it moves in all others.
+
+    Args:
+        odd: bool (rows): samples that are not judged.
+    """
+    # A flat mesh has a column of one number; its points follow no time.
+    needed = "column_moves", "min", "dims"
+    if case.spec.role == "points" or not all(name in rows for name in needed):
+        return
+    present = rows.measured(*needed) & ~odd
+    measured, width = _of_usual_width(rows, present)
+    if len(measured) < int(case.options["least"]) or rows["min"].shape[1] < width:
+        return
+    moves = rows["column_moves"][measured, :width]
+    still = rows["min"][measured, :width] == rows["max"][measured, :width]
+    # A sample that stands still as a whole is another fault (DC226).
+    still[still.all(axis=1)] = False
+    few = still.sum(axis=0)
+    least = np.where(still | still.all(axis=1, keepdims=True), 1.0, moves).min(axis=0)
+    most = int(float(case.options["share"]) * len(measured))
+    dead: dict[tuple[int, ...], list[int]] = {}
+    for place in np.flatnonzero((few > 0) & (few <= most) & (least >= _SENSED)).tolist():
+        dead.setdefault(tuple(np.flatnonzero(still[:, place]).tolist()), []).append(place)
+    for samples, places in dead.items():
+        mask = _mask(rows, measured[list(samples)])
+        value = format_number(float(rows["min"][measured[samples[0]], places[0]]))
+        yield Failure(
+            mask,
+            f"{count_phrase(mask, 'hold')} one number, {value}, throughout in "
+            f"{_named(places, width)}; in each of the other {len(measured) - len(samples):,} at "
+            f"least {100 * float(least[places].min()):.0f} % of the rows differ from the row before.",
+            measured={
+                "columns": places,
+                "value": float(rows["min"][measured[samples[0]], places[0]]),
+            },
+            kind="dead",
+            fix="Look at them: the sensor or its cable may have been dead. Leave these samples out, "
+            "or record them again.",
+        )
 
 
 # ----------------------------------------------------------------------------------------- few rows

@@ -1,0 +1,403 @@
+"""JSON objects: their values by name, and the records of many files in one of them.
+
+A mapping that holds an array of 16 numbers or more at any depth gives its entries as values of
+their own, "emg/data"; so does a list of 16 mappings or more with the same keys and numbers only,
+"imu/acceleration" [N, 3]. Other mappings and lists are one value.
+
+A list of mappings that each name a file of their own can be read as groups: ``/frames/*`` gives the
+group ``frames/0001.jpg`` with the values of that record. If the document also has ``annotations``
+whose ``image_id`` is the ``id`` of such a record (COCO), the record gets "size" [width, height] and
+the values of those that belong to it by key, a row for each: ``bbox`` becomes "boxes" [N, 4] (x_min,
+y_min, x_max, y_max), ``category_id`` "classes" [N]; others keep their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.limits import Values, check_keys, matching, path_below
+from datacheck.formats.parsed import from_json, rectangular
+from datacheck.model.sample import Array
+
+Record = Mapping[str, Any]
+
+# Keys under which a record names its file.
+_FILE_KEYS = (
+    "file_name",
+    "file_path",
+    "filename",
+    "filepath",
+    "file",
+    "image_path",
+    "image",
+    "path",
+)
+_LIST_NAME = re.compile(r"[\w -]+(?:\.[\w -]+)*")
+_ANNOTATIONS = "annotations"
+_BOX, _CATEGORY = "bbox", "category_id"
+# Names of values that are made of several keys.
+_JOINED = frozenset({"boxes", "classes", "size"})
+_MOST_NAME = 500  # characters of a path
+_MOST_FOLDERS = 16
+_MOST_CATEGORY = 10**9
+_MOST_KEYS = 200  # of annotations; rarer ones are left out
+_ID = "id"
+_OWNER = "image_id"
+_CORNERS = 4
+_SHOWN = 80  # characters of a name in a message
+
+
+# Numbers of an array, and rows of a list, from which on they have a name of their own.
+_FEWEST = 16
+_DEPTH = 8  # levels of names
+
+
+class Document(Values):
+    """A JSON object; a list with a record for each of many files becomes groups on request."""
+
+    def __init__(self, values: Mapping[str, Any], nulls: Sequence[str] = ()) -> None:
+        super().__init__(values, nulls)
+        self._inner: Mapping[str, Any] | None = None
+
+    def whole(self) -> Mapping[str, Any]:
+        """Return the values under the keys of the object."""
+        return self._values
+
+    def names(self) -> list[str]:
+        """Return the names, sorted; "/" leads into mappings that hold arrays."""
+        if isinstance(self._values, _Spread):
+            return sorted(self._values)
+        return sorted(self._named())
+
+    def read(self, name: str) -> Any:
+        """Return one value, by a key of the object or a name.
+
+        Raises:
+            KeyError: no value has this name.
+        """
+        if name in self._values or isinstance(self._values, _Spread):
+            return self._values[name]
+        return self._named()[name]
+
+    def _named(self) -> Mapping[str, Any]:
+        if self._inner is None:
+            self._inner = _by_name(self._values)
+            check_keys(len(self._inner))
+        return self._inner
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the groups that match a pattern, and from then on list their values by name.
+
+        Notes:
+            `unmatched` then has each entry of the list that is in no such group.
+        """
+        head = pattern.strip("/").partition("/")[0]
+        if not isinstance(self._values, _Spread):
+            named = by_file(self._values.get(head))
+            if named is None:
+                return super().groups(pattern)
+            self._values = _Spread(self._values, head, *named)
+        records, folders = self._values.records, self._values.folders
+        found = matching(
+            pattern,
+            lambda path: folders.get(path, ()),
+            lambda path: path in folders or path in records,
+        )
+        groups = [group for group in found if group in records]
+        for group in records.keys() - set(groups):
+            self._values.unmatched[group] = f"its name does not fit {pattern[:_SHOWN]}"
+        return groups
+
+    def file_lists(self) -> dict[str, Mapping[str, Record]]:
+        """Return the records by file of each list that could be groups, by its name."""
+        lists: dict[str, Mapping[str, Record]] = {}
+        for name, value in self._values.items():
+            named = by_file(value) if name != _ANNOTATIONS and _LIST_NAME.fullmatch(name) else None
+            if named is not None and named[0]:
+                lists[name] = named[0]
+        return lists
+
+    def category_ids(self) -> list[int]:
+        """Return the numbers of the categories of a COCO document, ascending; [] without any."""
+        categories = self._values.get("categories")
+        if not isinstance(categories, list) or not all(isinstance(c, dict) for c in categories):
+            return []
+        numbers = [category.get(_ID) for category in categories]
+        return sorted({n for n in numbers if type(n) is int and abs(n) < _MOST_CATEGORY})
+
+    def unmatched(self) -> dict[str, str]:
+        """Return the reason for each record and annotation that no group holds, by its name."""
+        return self._values.unmatched if isinstance(self._values, _Spread) else {}
+
+
+def _by_name(values: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
+    """Return values by name; mappings and lists that hold arrays give their entries."""
+    named: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = _entries(value, depth)
+        names = {f"{name}/{key}": entry for key, entry in inner.items()} if inner else {}
+        if names and not any(other in values for other in names):
+            named |= names
+        else:
+            named[name] = value
+    return named
+
+
+def _entries(value: Any, depth: int) -> dict[str, Any] | None:
+    """Return the entries of a mapping or list by name, None if it holds no array."""
+    if isinstance(value, dict) and depth and all(key and "/" not in key for key in value):
+        entries = {key: from_json(entry) for key, entry in value.items() if entry is not None}
+        named = _by_name(entries, depth - 1)
+        has_array = any(isinstance(v, np.ndarray) and v.size >= _FEWEST for v in named.values())
+        return named if has_array else None
+    return _columns(value) if isinstance(value, list) else None
+
+
+def _columns(rows: list[Any]) -> dict[str, Any] | None:
+    """Return the numbers of a list of mappings by key, None if they hold anything else."""
+    if len(rows) < _FEWEST or not all(isinstance(row, dict) for row in rows):
+        return None
+    keys = rows[0].keys()
+    if not keys or any(row.keys() != keys or "/" in row for row in rows):
+        return None
+    try:
+        return {key: rectangular([row[key] for row in rows]) for key in keys if key}
+    except FormatError:
+        return None
+
+
+class _Spread(Mapping[str, Any]):
+    """The values of a document, with those of its records in place of a list.
+
+    Args:
+        values: of the document.
+        head: the name of the list.
+        records: of the list, by the path of their file.
+        odd: reasons for its other entries, by their number.
+
+    Attributes:
+        records: by group, with the numbers of their annotations.
+        folders: the paths inside each path that leads to a group.
+        unmatched: reasons for records and annotations in no group, by name.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        head: str,
+        records: Mapping[str, Record],
+        odd: Mapping[int, str],
+    ) -> None:
+        annotations = values.get(_ANNOTATIONS) if head != _ANNOTATIONS else None
+        owned, lost = _owned(annotations, records.values())
+        self.unmatched = {f"{head}/{number}": reason for number, reason in odd.items()}
+        self.unmatched |= {f"{_ANNOTATIONS}/{number}": reason for number, reason in lost.items()}
+        joined = {head, _ANNOTATIONS} if owned is not None else {head}
+        self._others = {name: value for name, value in values.items() if name not in joined}
+        self._annotations = (
+            _Annotations(annotations or [], chain.from_iterable(owned.values()))
+            if owned is not None
+            else None
+        )
+        self._last: tuple[str, dict[str, Any]] = "", {}
+        self.records: dict[str, tuple[Record, Sequence[int]]] = {}
+        self.folders: dict[str, list[str]] = defaultdict(list)
+        seen, taken = set[str](), set[Any]()
+        for path, record in records.items():
+            group = f"{head}/{path}"
+            key = record.get(_ID)
+            if owned is not None and (not _is_id(key) or key in taken):
+                why = f"{_ID} {_shown(key)} is that of another picture, or none"
+                self.unmatched[group] = why
+                continue
+            taken.add(key)
+            numbers = owned.get(key, []) if owned is not None else []
+            self.records[group] = record, numbers
+            while group not in seen:
+                seen.add(group)
+                outer = group.rpartition("/")[0]
+                self.folders[outer].append(group)
+                group = outer or group
+
+    def _names_of(self, group: str) -> set[str]:
+        """Return the names of the values of a group."""
+        record, _ = self.records[group]
+        names = {key for key, value in record.items() if value is not None}
+        return names if self._annotations is None else names | self._annotations.names | {"size"}
+
+    def _values_of(self, group: str) -> dict[str, Any]:
+        """Return the values of a group; those of the last group are kept, as a sample reads many."""
+        if group != self._last[0]:
+            record, numbers = self.records[group]
+            values = {key: from_json(value) for key, value in record.items() if value is not None}
+            if self._annotations is not None:
+                sides = record.get("width"), record.get("height")
+                values["size"] = np.array(sides) if all(map(_is_number, sides)) else None
+                values |= self._annotations.of(numbers)
+            self._last = group, values
+        return self._last[1]
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._others:
+            return self._others[name]
+        group, _, key = name.rpartition("/")
+        while group and group not in self.records:
+            group, _, outer = group.rpartition("/")
+            key = f"{outer}/{key}"
+        if group not in self.records:
+            raise KeyError(name)
+        return self._values_of(group)[key]
+
+    def __iter__(self) -> Any:
+        yield from self._others
+        for group in self.records:
+            for key in self._names_of(group):
+                yield f"{group}/{key}"
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _Annotations:
+    """The values of the annotations of a document by key: arrays where all are alike, else lists."""
+
+    def __init__(self, annotations: Sequence[Any], numbers: Iterable[int]) -> None:
+        chosen = sorted(numbers)
+        self._places = {number: place for place, number in enumerate(chosen)}
+        records = [annotations[number] for number in chosen]
+        keys = Counter(key for record in records for key in record)
+        self._columns: dict[str, Array | list[Any]] = {}
+        for key, _ in keys.most_common(_MOST_KEYS):
+            if key not in {_ID, _OWNER, *_JOINED}:
+                name, column = _column(key, [record.get(key) for record in records])
+                self._columns[name] = column
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the values."""
+        return set(self._columns)
+
+    def of(self, numbers: Sequence[int]) -> dict[str, Any]:
+        """Return the values of some annotations by name."""
+        places = [self._places[number] for number in numbers]
+        return {
+            name: [column[place] for place in places]
+            if isinstance(column, list)
+            else column[places]
+            for name, column in self._columns.items()
+        }
+
+
+def _column(key: str, values: list[Any]) -> tuple[str, Array | list[Any]]:
+    """Return the name and the values of one key of all annotations."""
+    try:
+        array = rectangular(values)
+    except FormatError:
+        return key, values
+    # Polygons are lists of their own length, also where those of one document happen to be alike.
+    if array.ndim > 2 or not array.size:
+        return key, values
+    if key == _BOX and array.shape[1:] == (_CORNERS,):
+        corners = array.astype(np.float64)
+        corners[:, 2:] += corners[:, :2]
+        return "boxes", corners
+    return "classes" if key == _CATEGORY else key, array
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int | str)
+
+
+def _is_box(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == _CORNERS and all(map(_is_number, value))
+
+
+# What an annotation of COCO must have, if most of its document have it.
+_NEEDED = {
+    _BOX: (_is_box, "is not x, y, width and height"),
+    _CATEGORY: (lambda value: type(value) is int, "is no whole number"),
+}
+
+
+def _owned(
+    annotations: Any, records: Iterable[Record]
+) -> tuple[dict[Any, list[int]] | None, dict[int, str]]:
+    """Return the places of the annotations of each record, by its id, and reasons for the others.
+
+    (None, {}) if most entries are no annotations of records.
+    """
+    ids = {record[_ID] for record in records if _is_id(record.get(_ID))}
+    if not isinstance(annotations, list) or not ids:
+        return None, {}
+    entries = [entry if isinstance(entry, dict) else {} for entry in annotations]
+    known = [_is_id(entry.get(_OWNER)) and entry[_OWNER] in ids for entry in entries]
+    if 2 * sum(known) < len(entries):
+        return None, {}
+    needed = {
+        key: (fits, phrase)
+        for key, (fits, phrase) in _NEEDED.items()
+        if 2 * sum(fits(entry.get(key)) for entry in entries) > len(entries)
+    }
+    owned: dict[Any, list[int]] = defaultdict(list)
+    lost = {}
+    for place, (entry, is_known) in enumerate(zip(entries, known, strict=True)):
+        odd = next((key for key, (fits, _) in needed.items() if not fits(entry.get(key))), None)
+        if not is_known:
+            lost[place] = f"{_OWNER} {_shown(entry.get(_OWNER))} is the id of no picture"
+        elif odd is not None:
+            lost[place] = f"{odd} {_shown(entry.get(odd))} {needed[odd][1]}"
+        else:
+            owned[entry[_OWNER]].append(place)
+    return owned, lost
+
+
+def _shown(value: Any) -> str:
+    return (
+        repr(value)[:_SHOWN]
+        if isinstance(value, str | int | float | None)
+        else type(value).__name__
+    )
+
+
+def by_file(value: Any) -> tuple[dict[str, Record], dict[int, str]] | None:
+    """Return the records of a list by the path of the file that each names, None for other values.
+
+    Returns:
+        The records, and the reasons for the other entries by their number, which are fewer.
+    """
+    if not isinstance(value, list) or not value:
+        return None
+    paths, key = max(
+        (([_path(entry, key) for entry in value], key) for key in _FILE_KEYS),
+        key=lambda named: sum(path is not None for path in named[0]),
+    )
+    records: dict[str, Record] = {}
+    odd: dict[int, str] = {}
+    for number, (entry, path) in enumerate(zip(value, paths, strict=True)):
+        if path is None:
+            odd[number] = f"{key} names no file below the folder"
+        elif path in records:
+            odd[number] = f"{key} {path[:_SHOWN]} was named before"
+        else:
+            records[path] = entry
+    return None if 2 * len(odd) > len(value) else (records, odd)
+
+
+def _path(entry: Any, key: str) -> str | None:
+    """Return the path of the file that a record names, None if it names none below a folder."""
+    name = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
+        return None
+    path = path_below(name.replace("\\", "/"))
+    return None if path is None or path.count("/") > _MOST_FOLDERS else path
