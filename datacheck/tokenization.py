@@ -382,7 +382,9 @@ class Tokenizer:
             with _limited_operators(0):  # compiling evaluates constant expressions
                 return environment.from_string(self._template)
         except Exception as error:
-            why = " ".join(str(error).split())[:300] or type(error).__name__
+            costly = isinstance(error, OutOfTimeError | MemoryError)
+            why = "to compile it takes too much time or memory" if costly else ""
+            why = why or " ".join(str(error).split())[:300] or type(error).__name__
             msg = f"the chat template of the tokenizer is broken: {why}"
             raise UsageError(msg) from error
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -52,8 +52,6 @@ _ID = "id"
 _OWNER = "image_id"
 _CORNERS = 4
 _SHOWN = 80  # characters of a name in a message
-
-
 # Numbers of an array, and rows of a list, from which on they have a name of their own.
 _FEWEST = 16
 _DEPTH = 8  # levels of names
@@ -255,7 +253,7 @@ class _Spread(Mapping[str, Any]):
             raise KeyError(name)
         return self._values_of(group)[key]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         yield from self._others
         for group in self.records:
             for key in self._names_of(group):

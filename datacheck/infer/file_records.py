@@ -32,6 +32,8 @@ _PICTURE, _OTHER_FILE = "picture", "file"
 _REPEATED = frozenset({"file_name", "file_path", "filename", "filepath", "width", "height"})
 # Classes that a schema lists.
 _MOST_CLASSES = 2_000
+# Words of a path that may name its split.
+_MOST_WORDS = 30
 _FOLDER = "{folder}/"
 
 
@@ -221,7 +223,8 @@ def _words(document: _Document) -> list[str]:
     """Return the words of a path that may be the name of a split."""
     folder = document.folder.rstrip("/").rpartition("/")[2]
     words = re.split(r"[/_.-]", document.path)
-    return list(dict.fromkeys(word for word in (folder, *words) if word and word in document.path))
+    found = dict.fromkeys(word for word in (folder, *words) if word and word in document.path)
+    return list(found)[:_MOST_WORDS]
 
 
 def _form(document: _Document, word: str) -> tuple[str, str]:

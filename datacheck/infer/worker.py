@@ -144,12 +144,12 @@ def _file_records(document: Document) -> InnerSamples:
         return InnerSamples(GROUPS, _inner_pattern(storable(document.names())))
     name = max(lists, key=lambda key: (len(lists[key]), key))
     files = list(islice(lists[name], _MOST_FILES))
-    (group, *_) = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
-    start = f"{group}/"
+    groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
+    start = f"{groups[0]}/" if groups else ""
     keys = sorted(key[len(start) :] for key in document.names() if key.startswith(start))
     return InnerSamples(
-        FILES,
-        storable([name])[0],
+        FILES if groups else GROUPS,
+        storable([name])[0] if groups else "",
         len(lists[name]),
         storable([key[:MOST_NAME] for key in keys[:_MOST_NAMES]]),
         storable(files),

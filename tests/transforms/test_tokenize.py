@@ -391,3 +391,15 @@ def test_a_token_of_megabytes_takes_little_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * len(token)
+
+
+def test_a_template_that_costs_too_much_to_compile_says_so(tmp_path):
+    document = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    (tmp_path / "chat_template.jinja").write_text("{{ '%999999999d' % 1 }}")
+    with pytest.raises(UsageError, match="to compile it takes too much time or memory"):
+        Tokenizer(tmp_path).template.render()
