@@ -1,7 +1,7 @@
 """Drafts a schema for ``datacheck init``.
 
 `draft` tries the shapes that a dataset can have, the most specific first: a parallel corpus, the
-layout of a built-in schema, records that name files, samples of several files, records in JSON
+layout of a built-in schema, files of tokens, records that name files, samples of several files, records in JSON
 lists, and one kind of file
 with a sample in each file or inside the files. The first shape that fits most of the data is
 profiled (`profiling`), its fields are guessed (`guess`), and the schema is written (`writing`).
@@ -39,10 +39,11 @@ from datacheck.infer.profiling import (
     guess_each,
     profile_files,
 )
-from datacheck.infer.suggest import Corpus, corpus_of, patterns, unreadable
+from datacheck.infer.suggest import SPLITS, Corpus, corpus_of, patterns, unreadable
 from datacheck.infer.worker import LINES, RECORDS, InnerSamples
 from datacheck.infer.writing import Draft, Guess, any_files_text, write_draft
 from datacheck.rules.base import first_few, pluralize
+from datacheck.schema.model import Schema
 from datacheck.schema.patterns import PATTERN_SIGNS
 
 # JSON documents that are looked into, and that a schema names one by one.
@@ -54,6 +55,11 @@ _FEWEST_RECORDS = 20
 _CHAT_KEYS = frozenset({"conversations", "messages"})
 # Endings that the reason of a draft names, with their share of the bytes.
 _SHOWN_KINDS = 3
+# The file in which nanoGPT states the vocabulary, the size to which it pads that of GPT-2, and the
+# fewest ids of a vocabulary.
+_TOKENS_ABOUT = "meta.pkl"
+_GPT_2 = 50_304
+_FEWEST_IDS = 16
 # Letters of the ending of a language: "de", but not "src".
 _LANGUAGE_LETTERS = 2
 
@@ -73,6 +79,9 @@ def draft(data: Path) -> Draft:
     extending_draft = draft_extending(files)
     if extending_draft is not None:
         return extending_draft
+    tokens_draft = _draft_token_files(files)
+    if tokens_draft is not None:
+        return tokens_draft
     # Empty files say nothing, so they count only if there are no others.
     files = files.nonempty()
     return (
@@ -118,6 +127,53 @@ def _guess_side(side: str, main_side: str, corpus: Corpus) -> Guess:
         return Guess(spec | {"optional": True}, ("some texts have none",))
     is_language = len(side) <= _LANGUAGE_LETTERS
     return Guess(spec, ("language from the ending" if is_language else "from the ending",))
+
+
+# ---------------------------------------------------------------------------------- files of tokens
+
+
+def _draft_token_files(files: DataFiles) -> Draft | None:
+    """Return a draft of token ids as nanoGPT writes them: ``train.bin`` of uint16, ``meta.pkl``.
+
+    None where the names, or numbers above the vocabulary in most files, say otherwise.
+    """
+    paths = [path for path in files.readable if PurePosixPath(path).suffix == ".bin"]
+    stems = {PurePosixPath(path).stem for path in paths}
+    folders = {PurePosixPath(path).parent for path in paths}
+    if (
+        "train" not in stems
+        or not stems <= SPLITS
+        or len(folders) != 1
+        or not files.are_half(paths)
+    ):
+        return None
+    about = str(folders.pop() / _TOKENS_ABOUT)
+    vocabulary, why = _GPT_2, "GPT-2's, as nanoGPT pads it"
+    if about in files.readable:
+        head = files.head(files=about)
+        stated = profile_files(any_field_schema(head), files.listing).fields.get("vocab_size")
+        if stated is not None and stated.whole and stated.low == stated.high:
+            vocabulary, why = int(stated.high or 0), f"vocab_size of {_TOKENS_ABOUT}"
+    (pattern,) = patterns([(paths, ".bin")])
+    ids = {"role": "tokens", "shape": ["N"], "dtype": "uint16"}
+    sizes = []
+    for path in paths:
+        head = {**files.head(files=path), "fields": {"tokens": ids}}
+        profile = profile_files(Schema.model_validate(head), files.listing).fields.get("tokens")
+        sizes.append(None if profile is None else profile.high)
+    # A file with larger numbers is a fault that a scan should find, if the others have none.
+    fitting = sum(size is not None and size < vocabulary for size in sizes)
+    if vocabulary < _FEWEST_IDS or 2 * fitting < len(paths):
+        return None
+    head = {**files.head(files=pattern), "tokenizer": {"vocab": vocabulary}}
+    guess = Guess(ids, ("named as files of tokens", f"a vocabulary of {vocabulary:,} ids ({why})"))
+    return write_draft(
+        head,
+        {"tokens": guess},
+        len(paths),
+        files.notes({*paths, about}),
+        f"{pluralize(len(paths), 'file')} of token ids",
+    )
 
 
 # ----------------------------------------------------------------------------- records in JSON lists

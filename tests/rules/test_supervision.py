@@ -145,6 +145,15 @@ def test_ids_of_a_large_vocabulary_do_not_fit_16_bits():
     assert findings(schema, [{"ids": np.array([3], "uint16")}]) == {}
 
 
+def test_ids_of_which_each_second_is_0_are_of_twice_the_width():
+    schema = {"fields": {"ids": LABELS["ids"]}, "tokenizer": {"vocab": 6400}}
+    ids = np.arange(1, 33, dtype=np.uint32)
+    found = findings(schema, [{"ids": ids.view(np.uint16)}, {"ids": np.repeat(ids, 2)}])
+    assert found == {("DC704", "halves"): [0]}
+    assert findings(schema, [{"ids": ids[:31].view(np.uint16)}]) == {}  # 62 ids
+    assert findings(schema, [{"ids": np.zeros(64, np.uint16)}]) == {}
+
+
 @pytest.mark.parametrize(("long", "found"), [(5, False), (6, True)])
 def test_one_sample_in_twenty_may_be_cut(long, found):
     schema = {"fields": {"ids": LABELS["ids"]}, "tokenizer": {"max_length": 10}}

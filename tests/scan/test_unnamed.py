@@ -1,6 +1,7 @@
 """A scan of data that no built-in schema fits: it drafts one, says so, and judges with it."""
 
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from datacheck.errors import UsageError
 from datacheck.infer.draft import draft
 from datacheck.model.finding import Severity
 from datacheck.scan import scan
-from datacheck.schema.load import load_schema
+from datacheck.schema.load import load_schema, parse_schema
 
 WORDS = "the arm moves a red cup over the blue box, then closes a green door slowly again"
 
@@ -228,3 +229,56 @@ def test_boxes_of_pascal_voc_in_other_folders_are_held_against_their_pictures(tm
     report = scan(tmp_path, output=tmp_path.with_name("out")).report
     found = [f for f in report.findings if f.code == "DC409"]
     assert [(f.severity, f.failed) for f in found] == [("error", 1)]
+
+
+def token_files(folder, *, vocabulary=65, about=True):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 9000), ("val", 1000)):
+        rng.integers(0, vocabulary, count).astype(np.uint16).tofile(folder / f"{name}.bin")
+    if about:
+        letters = {i: chr(32 + i) for i in range(vocabulary)}
+        meta = {
+            "vocab_size": vocabulary,
+            "itos": letters,
+            "stoi": {c: i for i, c in letters.items()},
+        }
+        (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "about", "stated"),
+    [(65, True, 65), (50_257, False, 50_304), (65, False, 50_304)],
+)
+def test_token_files_of_nanogpt_are_read_with_their_vocabulary(tmp_path, vocabulary, about, stated):
+    data = token_files(tmp_path / "d", vocabulary=vocabulary, about=about)
+    run = scan(data, output=tmp_path / "out")
+    assert run.schema.tokenizer.vocab == stated
+    assert {name: field.role for name, field in run.schema.fields.items()} == {"tokens": "tokens"}
+    assert (run.report.findings, run.report.exit_code, len(run.table)) == ([], 0, 2)
+
+
+def test_ids_beyond_the_vocabulary_and_of_another_width_are_found(tmp_path):
+    data = token_files(tmp_path / "d")
+    ids = np.fromfile(data / "val.bin", np.uint16)
+    ids.astype(np.uint32).tofile(data / "val.bin")
+    (found,) = scan(data, output=tmp_path / "out").report.findings
+    assert (found.code, found.kind, found.rows.tolist()) == ("DC704", "halves", [1])
+    assert "32 bits" in found.cause.text
+    (ids + np.uint16(65)).tofile(data / "val.bin")
+    found = scan(data, output=tmp_path / "out").report.findings
+    assert ("DC704", "above", [1]) in [(f.code, f.kind, f.rows.tolist()) for f in found]
+
+
+@pytest.mark.parametrize("spoil", ["names", "numbers", "vocabulary"])
+def test_other_bin_files_are_no_tokens(tmp_path, spoil):
+    data = token_files(tmp_path / "d", about=spoil == "vocabulary")
+    if spoil == "names":
+        (data / "train.bin").rename(data / "weights.bin")
+    if spoil == "numbers":
+        for name in ("train", "val"):
+            np.full(4000, 60_000, np.uint16).tofile(data / f"{name}.bin")
+    if spoil == "vocabulary":
+        (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 3}))
+    assert parse_schema(draft(data).text).tokenizer is None

@@ -62,6 +62,18 @@ def _arrays(rng: np.random.Generator) -> Samples:
     return made
 
 
+def _streams(rng: np.random.Generator) -> Samples:
+    """Files of ids without an end, as nanoGPT writes them."""
+    return [
+        sample(_key(i), {"ids": rng.integers(0, _VOCAB, 2000).astype(np.uint16)}) for i in range(20)
+    ]
+
+
+def _as_halves(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:
+    del rng
+    return {"ids": fields["ids"].astype(f"<u{int(size) // 8}").view(np.uint16)}
+
+
 def _ragged(rng: np.random.Generator) -> Samples:
     return [
         sample(
@@ -315,6 +327,7 @@ _ALL = _each(_shifted, share=1.0)
 (
     IDS_ABOVE,
     IDS_BELOW,
+    HALVES,
     TOO_LONG,
     SHIFTED,
     ALL_SHIFTED,
@@ -340,6 +353,15 @@ _ALL = _each(_shifted, share=1.0)
         (Size("6400", 6400), Size("65535", 65535)),
     ),
     Trial("ids-below", "DC704", _LABELLED, _arrays, _each(_foreign), (Size("-1", -1),)),
+    Trial(
+        "ids-of-twice-the-width",
+        "DC704",
+        {"fields": {"ids": {"role": "tokens", "shape": ["N"]}}, "tokenizer": {"vocab": _VOCAB}},
+        _streams,
+        _each(_as_halves),
+        (Size("32 bits as 16", 32),),
+        "halves",
+    ),
     Trial(
         "too-long", "DC703", _CUT, _ragged, _long, (Size("10 %", 0.1), Size("50 %", 0.5)), "samples"
     ),

@@ -10,7 +10,7 @@ import orjson
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
-from datacheck.model.table import Rows
+from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import (
     Columns,
     RuleContext,
@@ -505,13 +505,33 @@ _WORDS = {
 }
 
 
+_LEAST_IDS = 64
+
+
+@measure("halves", per="sample", uses=("fields.role", "fields.absent"))
+def halves(block: Block, schema: Schema) -> Columns:
+    """Token ids of which each second one is 0: ``<field>:halves``, for 64 ids or more."""
+    columns: dict[str, Measured] = {}
+    for name, _ in schema.of_role("tokens"):
+        column = block.fields.get(name)
+        if column is None or not is_numeric(column) or column.lengths is None:
+            continue
+        present = column.lengths >= _LEAST_IDS
+        found = np.zeros(len(block), bool)
+        for i in np.flatnonzero(present).tolist():
+            ids = column[i].reshape(-1)
+            found[i] = not ids[1::2].any() and bool(ids[::2].any())
+        columns[f"{name}:halves"] = Measured(found, present)
+    return dict(columns)
+
+
 @rule(
     "DC704",
     "token-out-of-vocab",
     Severity.ERROR,
     Level.SAMPLE,
     per="sample",
-    measures=(form, numbers, vocabulary),
+    measures=(form, numbers, vocabulary, halves),
     suppressed_by=("DC109", "DC122"),
     unless=lambda s: (
         ""
@@ -524,7 +544,8 @@ def token_out_of_vocab(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         Every id of a token field is at least 0 and below ``tokenizer: {vocab}``; its dtype can hold
-        all these ids; the tokenizer named by ``path`` has no more ids than ``vocab``.
+        all these ids; the tokenizer named by ``path`` has no more ids than ``vocab``. Not each
+        second id of 64 or more is 0, as if 32 bits were read as 16.
     Why it matters:
         On a GPU, too large an id triggers an assertion at an unrelated line; ids that wrapped
         around become other words.
@@ -597,6 +618,7 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
         )
         yield Failure(below, text, expected={"vocab": vocab}, fix=fix, kind="below", extra=(name,))
     words = rows[f"{name}:dtype"]
+    yield from _halved(rows, name)
     for word in sorted(set(words[measured])):
         dtype = np.dtype(word)
         if dtype.kind in "iu" and np.iinfo(dtype).max < vocab - 1:
@@ -611,6 +633,23 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
                 kind=f"wrapped {word}",
                 extra=(name,),
             )
+
+
+def _halved(rows: Rows, name: str) -> Iterator[Failure]:
+    """Yield the samples in which each second id is 0."""
+    if f":{name}:halves" not in rows:
+        return
+    halved = rows.measured(f":{name}:halves") & rows[f":{name}:halves"].astype(bool)
+    if halved.any():
+        dtype = np.dtype(str(rows[f"{name}:dtype"][halved][0]))
+        yield Failure(
+            halved,
+            f"each second id is 0 in {pluralize(int(halved.sum()))}.",
+            cause=Cause(f"ids of {16 * dtype.itemsize} bits, read as {dtype}", "halves"),
+            fix=f"Write these files as {dtype}, as the others.",
+            kind="halves",
+            extra=(name,),
+        )
 
 
 # ------------------------------------------------------------------------------------------- labels
