@@ -663,3 +663,31 @@ def test_rotations_without_a_role_are_in_two_units_where_their_unit_says_angles(
     )["DC203"]
     assert (finding.rows.tolist(), finding.severity.value) == ([3, 9, 30], "warning")
     assert finding.cause.factor == 57.3
+
+
+def accelerations(factor, few, spread=1.3, count=60):
+    """Return recordings whose largest numbers lie within `spread`, few of them times a factor."""
+    rng = np.random.default_rng(4)
+    peaks = rng.uniform(1, spread, count)
+    peaks[:few] *= factor
+    return [{"a": np.clip(rng.normal(0, 0.2, (50, 3)), -1, 1) * 0.5 + peak} for peak in peaks]
+
+
+@pytest.mark.parametrize(
+    ("factor", "few", "spread", "told"),
+    [
+        (9.80665, 6, 1.3, True),
+        (9.80665, 1, 1.3, True),
+        (3, 6, 1.3, False),
+        (9.80665, 20, 1.3, False),  # a third of the samples
+        (9.80665, 6, 6, False),  # the others differ as much
+    ],
+)
+def test_a_few_samples_five_times_as_large_as_very_similar_ones_are_named(
+    factor, few, spread, told
+):
+    schema = {"fields": {"a": {"shape": ["N", 3]}}}
+    finding = found(schema, accelerations(factor, few, spread)).get("DC226")
+    assert (finding is not None and finding.kind == "much larger") is told
+    if told:
+        assert finding.rows.tolist() == list(range(few))

@@ -60,6 +60,12 @@ _WIDEST = 64
 _PEAKS = frozenset({"action", "joint_angle", "value"})
 _STRAYS = frozenset({"points", "joints", "position", "pose", "action", "joint_angle", "value"})
 _ALIKE = 10.0  # the other samples lie within this factor
+# Samples of so many rows whose largest numbers lie within the factor: so many times their median is
+# far, if at most so many are.
+_LONG_ENOUGH = 16
+_MUCH_ALIKE = 2.0
+_FAR_OF_ALIKE = 5.0
+_FEW_OF_ALIKE = 0.2
 _FULL = 255.0
 _SAME_PACE = 2e-4  # relative difference of rates that rounding explains; 30 and 29.97 differ
 _NEARLY_ALL = 0.9  # share of the samples above which the others are exceptions
@@ -276,11 +282,12 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Robust z = (x - median) / (1.4826 MAD), of the logarithm if all values are above 0 (scatter
         at least 0.05), within the group if groups are large enough, else over the split. A size,
         distance or value beyond ``far`` is a warning, or an error if a unit explains it. Without a
-        role: ``far`` times the median. A sample of one value needs at least 16 numbers, and the
-        others must go beyond that value on both sides. A constant 0 is not reported for speeds,
-        forces and differences, known by their names. Constant samples, other rates and numbers far
-        beyond all others are warnings. Other single numbers are ignored if they are whole numbers
-        below 100 (labels or counts) or have more than four distinct values.
+        role: ``far`` times the median, or 5 times it in samples of 16 rows or more, if all others
+        lie within a factor of 2. A sample of one value needs at least 16 numbers, and the others
+        must go beyond that value on both sides. A constant 0 is not reported for speeds, forces and
+        differences, known by their names. Constant samples, other rates and numbers far beyond all
+        others are warnings. Other single numbers are ignored if they are whole numbers below 100
+        (labels or counts) or have more than four distinct values.
     When it is wrong:
         Rare values are rare: declare what is allowed, or raise ``far``.
     Options:
@@ -344,6 +351,13 @@ def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     ratio = np.where(measured, peak, 0.0) / float(np.median(peak[measured]))
     outliers = ratio >= float(case.options["far"])
     rest = peak[measured & ~outliers]
+    are_many = int(measured.sum()) >= int(case.options["least"])
+    if not outliers.any() and are_many and _are_long(rows, measured):
+        # The largest of many numbers are much more alike, and fewer times are as clear.
+        outliers = ratio >= _FAR_OF_ALIKE
+        rest = peak[measured & ~outliers]
+        if outliers.sum() > _FEW_OF_ALIKE * measured.sum() or rest.max() > _MUCH_ALIKE * rest.min():
+            return
     if outliers.any() and float(rest.max()) <= _ALIKE * float(rest.min()):
         yield Failure(
             outliers,
@@ -405,6 +419,14 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 def _kinds(low: Array, high: Array, which: Array) -> int:
     """Return how many distinct pairs of smallest and largest value there are: switches have few."""
     return len(np.unique(np.stack([low[which], high[which]]), axis=1).T)
+
+
+def _are_long(rows: Rows, measured: Array) -> bool:
+    """Tell whether all of these samples have `_LONG_ENOUGH` rows or more."""
+    if "dims" not in rows or not rows["dims"].shape[1]:  # scalars
+        return False
+    long = rows.measured("dims") & (rows["dims"][:, 0] >= _LONG_ENOUGH)
+    return bool(long[measured].all())
 
 
 def _other_setting(rows: Rows, case: RuleContext) -> Iterator[Failure]:
