@@ -47,6 +47,9 @@ _JOINED = frozenset({"boxes", "classes", "size"})
 _MOST_NAME = 500  # characters of a path
 _MOST_FOLDERS = 16
 _MOST_CATEGORY = 10**9
+# Entries of a list, and share of it, that may name a file once more.
+_FEW_REPEATS = 1
+_REPEATS = 0.02
 _MOST_KEYS = 200  # of annotations; rarer ones are left out
 _ID = "id"
 _OWNER = "image_id"
@@ -80,9 +83,9 @@ class Document(Values):
         Raises:
             KeyError: no value has this name.
         """
-        if name in self._values or isinstance(self._values, _Spread):
+        if isinstance(self._values, _Spread) or name in self._values:
             return self._values[name]
-        return self._named()[name]
+        return _inside(self._values, name)
 
     def _named(self) -> Mapping[str, Any]:
         if self._inner is None:
@@ -135,6 +138,23 @@ class Document(Values):
         return self._values.unmatched if isinstance(self._values, _Spread) else {}
 
 
+def _inside(values: Mapping[str, Any], name: str) -> Any:
+    """Return the value at a path into mappings, or the column of a list of mappings.
+
+    Raises:
+        KeyError: there is none.
+    """
+    value: Any = values
+    for level in name.split("/"):
+        if isinstance(value, list):
+            columns = _columns(value, 1)
+            value = {} if columns is None else columns
+        if not isinstance(value, Mapping) or value.get(level) is None:
+            raise KeyError(name)
+        value = value[level]
+    return from_json(value)
+
+
 def _by_name(values: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
     """Return values by name; mappings and lists that hold arrays give their entries."""
     named: dict[str, Any] = {}
@@ -158,9 +178,9 @@ def _entries(value: Any, depth: int) -> dict[str, Any] | None:
     return _columns(value) if isinstance(value, list) else None
 
 
-def _columns(rows: list[Any]) -> dict[str, Any] | None:
+def _columns(rows: list[Any], fewest: int = _FEWEST) -> dict[str, Any] | None:
     """Return the numbers of a list of mappings by key, None if they hold anything else."""
-    if len(rows) < _FEWEST or not all(isinstance(row, dict) for row in rows):
+    if len(rows) < fewest or not all(isinstance(row, dict) for row in rows):
         return None
     keys = rows[0].keys()
     if not keys or any(row.keys() != keys or "/" in row for row in rows):
@@ -195,8 +215,8 @@ class _Spread(Mapping[str, Any]):
     ) -> None:
         annotations = values.get(_ANNOTATIONS) if head != _ANNOTATIONS else None
         owned, lost = _owned(annotations, records.values())
-        self.unmatched = {f"{head}/{number}": reason for number, reason in odd.items()}
-        self.unmatched |= {f"{_ANNOTATIONS}/{number}": reason for number, reason in lost.items()}
+        self.unmatched = {f"{head}[{number}]": reason for number, reason in odd.items()}
+        self.unmatched |= {f"{_ANNOTATIONS}[{number}]": reason for number, reason in lost.items()}
         joined = {head, _ANNOTATIONS} if owned is not None else {head}
         self._others = {name: value for name, value in values.items() if name not in joined}
         self._annotations = (
@@ -212,8 +232,8 @@ class _Spread(Mapping[str, Any]):
             group = f"{head}/{path}"
             key = record.get(_ID)
             if owned is not None and (not _is_id(key) or key in taken):
-                why = f"{_ID} {_shown(key)} is that of another picture, or none"
-                self.unmatched[group] = why
+                why = "is also that of another picture" if _is_id(key) else "is no number or text"
+                self.unmatched[group] = f"{_ID} {_shown(key)} {why}"
                 continue
             taken.add(key)
             numbers = owned.get(key, []) if owned is not None else []
@@ -228,7 +248,10 @@ class _Spread(Mapping[str, Any]):
         """Return the names of the values of a group."""
         record, _ = self.records[group]
         names = {key for key, value in record.items() if value is not None}
-        return names if self._annotations is None else names | self._annotations.names | {"size"}
+        if self._annotations is not None:
+            names |= self._annotations.names
+            names |= {"size"} if _sides(record) is not None else set()
+        return names
 
     def _values_of(self, group: str) -> dict[str, Any]:
         """Return the values of a group; those of the last group are kept, as a sample reads many."""
@@ -236,8 +259,8 @@ class _Spread(Mapping[str, Any]):
             record, numbers = self.records[group]
             values = {key: from_json(value) for key, value in record.items() if value is not None}
             if self._annotations is not None:
-                sides = record.get("width"), record.get("height")
-                values["size"] = np.array(sides) if all(map(_is_number, sides)) else None
+                sides = _sides(record)
+                values |= {} if sides is None else {"size": sides}
                 values |= self._annotations.of(numbers)
             self._last = group, values
         return self._last[1]
@@ -313,8 +336,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _sides(record: Record) -> Array | None:
+    """Return the width and height of a picture that its record states, or None."""
+    sides = record.get("width"), record.get("height")
+    return np.array(sides) if all(map(_is_number, sides)) else None
+
+
 def _is_id(value: Any) -> bool:
-    return isinstance(value, int | str)
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _is_box(value: Any) -> bool:
@@ -389,7 +418,11 @@ def by_file(value: Any) -> tuple[dict[str, Record], dict[int, str]] | None:
             odd[number] = f"{key} {path[:_SHOWN]} was named before"
         else:
             records[path] = entry
-    return None if 2 * len(odd) > len(value) else (records, odd)
+    repeats = len(value) - len(records) - paths.count(None)
+    # A list with several entries for a file is a list of something else, such as questions.
+    if 2 * len(odd) > len(value) or repeats > max(_FEW_REPEATS, _REPEATS * len(value)):
+        return None
+    return records, odd
 
 
 def _path(entry: Any, key: str) -> str | None:

@@ -9,6 +9,7 @@ profiled (`profiling`), its fields are guessed (`guess`), and the schema is writ
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -155,16 +156,16 @@ def _draft_token_files(files: DataFiles) -> Draft | None:
         if stated is not None and stated.whole and stated.low == stated.high:
             vocabulary, why = int(stated.high or 0), f"vocab_size of {_TOKENS_ABOUT}"
     (pattern,) = patterns([(paths, ".bin")])
-    ids = {"role": "tokens", "shape": ["N"], "dtype": "uint16"}
-    sizes = []
-    for path in paths:
-        head = {**files.head(files=path), "fields": {"tokens": ids}}
-        profile = profile_files(Schema.model_validate(head), files.listing).fields.get("tokens")
-        sizes.append(None if profile is None else profile.high)
-    # A file with larger numbers is a fault that a scan should find, if the others have none.
-    fitting = sum(size is not None and size < vocabulary for size in sizes)
-    if vocabulary < _FEWEST_IDS or 2 * fitting < len(paths):
+    # Two ids of 16 bits are a large one of 32. A file that does not fit the others is a fault that a
+    # scan should find.
+    fitting = {
+        dtype: sum(_largest(path, dtype, files) < vocabulary for path in paths)
+        for dtype in ("uint32", "uint16")
+    }
+    dtype = max(fitting, key=lambda name: fitting[name])
+    if vocabulary < _FEWEST_IDS or 2 * fitting[dtype] < len(paths):
         return None
+    ids = {"role": "tokens", "shape": ["N"], "dtype": dtype}
     head = {**files.head(files=pattern), "tokenizer": {"vocab": vocabulary}}
     guess = Guess(ids, ("named as files of tokens", f"a vocabulary of {vocabulary:,} ids ({why})"))
     return write_draft(
@@ -174,6 +175,14 @@ def _draft_token_files(files: DataFiles) -> Draft | None:
         files.notes({*paths, about}),
         f"{pluralize(len(paths), 'file')} of token ids",
     )
+
+
+def _largest(path: str, dtype: str, files: DataFiles) -> float:
+    """Return the largest number of a file of this type, infinity if none can be read."""
+    fields = {"tokens": {"role": "tokens", "shape": ["N"], "dtype": dtype}}
+    schema = Schema.model_validate({**files.head(files=path), "fields": fields})
+    profile = profile_files(schema, files.listing).fields.get("tokens")
+    return math.inf if profile is None or profile.high is None else profile.high
 
 
 # ----------------------------------------------------------------------------- records in JSON lists

@@ -26,6 +26,8 @@ from datacheck.schema.patterns import PATTERN_SIGNS
 _MOST_DOCUMENTS = 200
 # Share of the named files that must be there.
 _FOUND = 0.5
+# Values that tell kinds of documents apart which name the same files.
+_KINDS = ("boxes", "caption", "keypoints")
 # Names of the fields with the file itself.
 _PICTURE, _OTHER_FILE = "picture", "file"
 # Fields that repeat the name of the file, or "size".
@@ -61,17 +63,19 @@ def draft_file_records(files: DataFiles) -> Draft | None:
         return None
     inner = find_inner_samples(files.listing.root, paths)
     by_stem = _by_stem(files)
-    located = (
-        _located(path, samples, by_stem) for path, samples in inner.items() if samples.kind == FILES
-    )
+    located = [
+        document
+        for path, samples in inner.items()
+        if samples.kind == FILES and (document := _located(path, samples, by_stem)) is not None
+    ]
     kinds: dict[Any, list[_Document]] = defaultdict(list)
     for document in located:
-        if document is not None:
-            kinds[document.inner.pattern, document.inner.keys, document.ending].append(document)
+        kind = tuple(key for key in _KINDS if key in document.inner.keys)
+        kinds[document.inner.pattern, kind, document.ending].append(document)
     for documents in sorted(kinds.values(), key=lambda d: -files.size(x.path for x in d)):
         # A name in the documents may be one that a schema cannot hold.
         with suppress(SchemaError):
-            draft = _draft(documents, files)
+            draft = _draft(documents, located, files)
             if draft is not None:
                 return draft
     return None
@@ -124,8 +128,19 @@ def _shared(folder: str, other: str) -> int:
     return sum(1 for one, two in pairs if one == two)
 
 
-def _draft(documents: Sequence[_Document], files: DataFiles) -> Draft | None:
+def _draft(
+    documents: Sequence[_Document], located: Sequence[_Document], files: DataFiles
+) -> Draft | None:
+    """Return the draft for documents of one kind, None if they are not most of the data.
+
+    Args:
+        documents: of one kind.
+        located: of all kinds: the pattern may match further ones.
+        files: of the dataset.
+    """
     pattern, folder = _together(documents)
+    matched = _matching(pattern, files)
+    documents = [document for document in located if document.path in matched]
     names = [name for document in documents for name in document.inner.files]
     inner = _inner_folder(names)
     if inner is None:
@@ -154,13 +169,20 @@ def _draft(documents: Sequence[_Document], files: DataFiles) -> Draft | None:
         f"{pluralize(len(documents), 'document')}, each record of which names a file "
         f"({first.inner.pattern})"
     )
+    unnamed = files.matching(place) - described
+    if unnamed:  # a scan should say that most files are left out, if they are
+        head["rules"] = {"DC113": {"left_out": True}}
     return write_draft(
-        {**head, "rules": {"DC113": {"left_out": True}}},
+        head,
         _with_file(guesses, place, ending.lower(), classes),
         profile.samples,
         [*files.notes(described), *profile.notes],
         why,
     )
+
+
+def _matching(pattern: str | list[str], files: DataFiles) -> set[str]:
+    return set(pattern) if isinstance(pattern, list) else files.matching(pattern)
 
 
 def _with_file(

@@ -173,7 +173,7 @@ class GroupSource(Source):
             if item.keys is None and self.is_scan and (self.unlisted or fields.everything):
                 self._note_outside(item, container, container_names, groups)
             for name, reason in container.unmatched().items() if item.keys is None else ():
-                yield Unread(start + name, "DC105", reason)
+                yield Unread(start + name, "DC101", reason)
             if item.keys is None and self.schema.samples.masks:
                 yield from self._absent(
                     item, container, container_names, self.schema.samples.masks.strip("/"), groups

@@ -379,6 +379,8 @@ def without_sample(schema: Schema, listing: Listing, keys: Iterable[str]) -> lis
     if not templates or not each.startswith("/"):
         return []
     inner = parse(each.strip("/"), f"{schema.name}, samples.each")
+    others = [t for t in _companion_templates(schema) if set(t.names) <= known]
+    others += [t for patterns in companion_patterns(schema).values() for t in patterns]
     of_file: dict[str, dict[str, str]] = {}
     used = set[str]()
     for key in keys:
@@ -396,7 +398,8 @@ def without_sample(schema: Schema, listing: Listing, keys: Iterable[str]) -> lis
         if path not in used
         and path not in of_file
         and not root_of(listing.roots, path)[0]
-        and any(template.match(path) for template in templates)
+        and _matches_any(path, templates)
+        and not _matches_any(path, others)
     ]
 
 

@@ -85,7 +85,7 @@ def test_an_odd_annotation_is_named_and_spoils_no_other(tmp_path, change, reason
     odd = {"id": 4, "image_id": 9, "category_id": 3, "bbox": [0, 0, 1, 1], "caption": "", **change}
     container = opened(tmp_path, {**COCO, "annotations": [odd, *COCO["annotations"]]})
     container.groups("/images/*")
-    assert container.unmatched() == {"annotations/0": reason}
+    assert container.unmatched() == {"annotations[0]": reason}
     assert container.read("images/b.jpg/boxes").tolist() == [[1, 2, 11, 7], [3, 3, 4, 4]]
     assert container.read("images/b.jpg/classes").tolist() == [3, 3]
 
@@ -94,7 +94,7 @@ def test_a_picture_with_the_id_of_another_is_named(tmp_path):
     images = [*COCO["images"], {"id": 9, "file_name": "c.jpg"}]
     container = opened(tmp_path, {**COCO, "images": images})
     assert container.groups("/images/*") == ["images/a.jpg", "images/b.jpg"]
-    assert container.unmatched() == {"images/c.jpg": "id 9 is that of another picture, or none"}
+    assert container.unmatched() == {"images/c.jpg": "id 9 is also that of another picture"}
 
 
 def test_keys_that_mean_something_here_are_not_taken_from_annotations(tmp_path):
@@ -223,3 +223,30 @@ def test_arrays_below_many_levels_have_no_name(tmp_path):
     assert container.names() == ["x"]
     container = opened(tmp_path, {"x": deep["x"]["x"]})
     assert container.names() == ["/".join("x" * 8)]
+
+
+@pytest.mark.parametrize(("repeats", "is_list"), [(1, True), (2, False)])
+def test_a_list_that_names_files_again_and_again_is_a_list_of_something_else(
+    tmp_path, repeats, is_list
+):
+    questions = [{"file_name": f"{i}.jpg", "question": "why?"} for i in range(20)]
+    container = opened(tmp_path, {"data": questions + questions[:repeats]})
+    assert ("data" in container.file_lists()) is is_list
+
+
+def test_a_short_list_is_read_under_the_names_that_a_long_one_has(tmp_path):
+    container = opened(tmp_path, {"imu": {"data": ROWS[:3]}, "a": {"b": [1, 2]}})
+    assert container.names() == ["a", "imu"]
+    assert container.read("imu/data/acc").tolist() == [row["acc"] for row in ROWS[:3]]
+    assert container.read("a/b").tolist() == [1, 2]
+    for absent in ("imu/data/x", "a/c", "a/b/c", "x/y"):
+        with pytest.raises(KeyError):
+            container.read(absent)
+
+
+def test_a_size_is_stated_where_both_sides_are_numbers(tmp_path):
+    images = [{"id": 7, "file_name": "a.jpg", "size": 900}, *COCO["images"][1:]]
+    container = opened(tmp_path, {**COCO, "images": images})
+    container.groups("/images/*")
+    assert container.read("images/a.jpg/size") == 900
+    assert container.read("images/b.jpg/size").tolist() == [32, 24]

@@ -387,6 +387,16 @@ def test_a_channel_of_one_number_where_all_others_have_a_signal_is_dead(dtype):
     assert found.severity is Severity.WARNING
 
 
+def test_channels_that_rest_each_at_a_number_of_its_own_have_no_number_in_the_message():
+    values = channels(dtype=np.float32)
+    for i, value in enumerate(values[:3]):
+        value[:, 2:] = [i, -i - 1]
+    (found,) = findings(values, shape=["N", 4])
+    assert (found.kind, found.measured["columns"]) == ("dead", [2, 3])
+    assert "hold one number throughout in columns 2 and 3" in found.message
+    assert findings(values, role="action", shape=["N", 4]) == []
+
+
 def test_what_is_not_a_dead_channel():
     dead = channels()
     for value in dead[:5]:

@@ -152,6 +152,9 @@ def test_ids_of_which_each_second_is_0_are_of_twice_the_width():
     assert found == {("DC704", "halves"): [0]}
     assert findings(schema, [{"ids": ids[:31].view(np.uint16)}]) == {}  # 62 ids
     assert findings(schema, [{"ids": np.zeros(64, np.uint16)}]) == {}
+    padded = np.zeros(128, np.int32)
+    padded[0] = 1  # the end of an empty text, then padding
+    assert findings(schema, [{"ids": padded}]) == {}
 
 
 @pytest.mark.parametrize(("long", "found"), [(5, False), (6, True)])

@@ -117,7 +117,8 @@ def test_the_pictures_of_coco_lie_beside_the_folder_of_its_documents(tmp_path):
     assert schema.samples.files == ("annotations/instances_{split}.json",)
     assert schema.fields["picture"].file == "{split}/{image}"
     assert any("not described" in note and ".json" in note for note in drafted.notes)
-    assert (found(scanned(data)), scanned(data).report.exit_code) == ([], 0)
+    run = scanned(data)
+    assert (found(run), run.report.exit_code) == ([], 0)
 
 
 @pytest.mark.parametrize("ending", [".png", ""])
@@ -132,7 +133,8 @@ def test_the_frames_of_nerfstudio_are_samples_with_a_pose(tmp_path, ending):
     assert schema.samples.each == "/frames/{folder}/{image}"
     assert schema.fields["picture"].file == "{folder}/{image}" + (".png" if not ending else "")
     assert schema.fields["transform_matrix"].role == "transform"
-    assert (found(scanned(data)), scanned(data).report.exit_code) == ([], 0)
+    run = scanned(data)
+    assert (found(run), run.report.exit_code) == ([], 0)
 
 
 def spoilt_coco(data, spoil):
@@ -164,7 +166,7 @@ def outside(document):
     [
         (unknown_class, ["DC404"]),
         (larger_size, ["DC111"]),
-        (annotation_of_no_picture, ["DC105"]),
+        (annotation_of_no_picture, ["DC101"]),
         (outside, ["DC409"]),
     ],
 )
@@ -251,4 +253,34 @@ def test_one_odd_entry_does_not_hide_the_faults_of_the_others(roboflow):
         document["images"].append({"id": 5000, "file_name": "../../x.jpg"})
 
     spoilt_coco(roboflow, spoil)
-    assert {code for code, _, _ in found(scanned(roboflow))} == {"DC105", "DC404"}
+    assert {code for code, _, _ in found(scanned(roboflow))} == {"DC101", "DC404"}
+
+
+def test_the_reason_for_an_odd_entry_is_told(roboflow):
+    spoilt_coco(roboflow, annotation_of_no_picture)
+    (finding,) = scanned(roboflow).report.findings
+    assert "image_id 999 is the id of no picture" in finding.message
+    assert finding.examples == ("train/_annotations.coco.json:/annotations[2]",)
+
+
+def test_a_split_with_further_keys_belongs_to_the_others(roboflow):
+    path = roboflow / "valid/_annotations.coco.json"
+    document = json.loads(path.read_text())
+    for image in document["images"]:
+        image["flickr_url"] = "x"
+    path.write_text(json.dumps(document))
+    drafted = draft(roboflow)
+    assert "3 documents" in drafted.text
+    assert not any("not described" in note for note in drafted.notes)
+    assert "left_out" not in drafted.text
+
+
+def test_a_mask_that_another_field_reads_belongs_to_a_sample(roboflow):
+    picture(roboflow / "train/mask.jpg", seed=98)
+    text = draft(roboflow).text.replace(
+        "fields:", "fields:\n  mask: {file: train/mask.jpg, role: image}", 1
+    )
+    (roboflow.parent / "mine.yaml").write_text(text.replace("left_out: true", "left_out: false"))
+    scan(roboflow, schema=str(roboflow.parent / "mine.yaml"), output=roboflow.parent / "out")
+    result = json.loads((roboflow.parent / "out/result.json").read_text())
+    assert result["dataset"]["read"]["unread"] == []

@@ -271,6 +271,15 @@ def test_ids_beyond_the_vocabulary_and_of_another_width_are_found(tmp_path):
     assert ("DC704", "above", [1]) in [(f.code, f.kind, f.rows.tolist()) for f in found]
 
 
+def test_token_files_of_32_bits_are_read_as_such(tmp_path):
+    data = token_files(tmp_path / "d", vocabulary=50_257, about=False)
+    for path in data.iterdir():
+        np.fromfile(path, np.uint16).astype(np.uint32).tofile(path)
+    run = scan(data, output=tmp_path / "out")
+    assert run.schema.fields["tokens"].dtype == "uint32"
+    assert (run.report.findings, run.report.exit_code) == ([], 0)
+
+
 @pytest.mark.parametrize("spoil", ["names", "numbers", "vocabulary"])
 def test_other_bin_files_are_no_tokens(tmp_path, spoil):
     data = token_files(tmp_path / "d", about=spoil == "vocabulary")
@@ -280,5 +289,7 @@ def test_other_bin_files_are_no_tokens(tmp_path, spoil):
         for name in ("train", "val"):
             np.full(4000, 60_000, np.uint16).tofile(data / f"{name}.bin")
     if spoil == "vocabulary":
+        for name in ("train", "val"):
+            (np.arange(4000) % 3).astype(np.uint16).tofile(data / f"{name}.bin")
         (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 3}))
     assert parse_schema(draft(data).text).tokenizer is None

@@ -376,6 +376,8 @@ def _area_counts(rows: Array, stated: Array) -> tuple[int, ...]:
         others = sides - values[:, :2]
         corners = told & ~same & (others > 0).all(axis=1) & _is_near(area, others.prod(axis=1))
         large = told & ~same & ~corners & (area > (sides + 2 * _BORDER).prod(axis=1))
+    if not (values[told] > 1).any():  # shares of the picture, whose areas are in pixels
+        large[:] = False
     bad = corners if corners.any() else large
     return int(told.sum()), int(same.sum()), int(corners.sum()), int(large.sum()), _first(bad)
 
@@ -452,7 +454,7 @@ def box_area(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         alike = same.sum() + corners.sum()
         if corners.any() and alike >= max(_FEWEST, _MOST_SAME * told.sum()):
             yield _as_corners(rows, name, corners, int(told.sum()))
-        if (large > 0).any():
+        if (large > 0).any() and spec.unit in {None, "px"}:
             first = int(rows[f":{name}:area_first"][large > 0][0])
             yield Failure(
                 large > 0,

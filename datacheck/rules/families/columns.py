@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -40,6 +41,8 @@ Array = np.ndarray[Any, Any]
 _ROLES = frozenset({"points", "position", "pose", "action", "joint_angle", "value"})
 _LEAST_ROWS = 8  # fewest rows of a measured sample
 _ROWS = 64  # rows sampled from it
+# Names of numbers that no sensor gives one after another.
+_NO_SENSORS = r"normal|rgb|colou?r|face|label|class|mask"
 _SENSED = 0.5  # share of rows in which a column changes that follows a sensor
 _NUMBERS = 1 << 18  # numbers processed together
 # All rows are examined where the peak exceeds so many root mean squares, in so many rows or more.
@@ -323,9 +326,9 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         as in the others, and vary along the rows as they do there; columns hold only whole numbers
         where the others have fractions; a cloud is narrow along another axis than all others, and
         fits them once two axes are exchanged; two or more quaternions of a row have their largest
-        number last where those of the others have it first, or the other way round. No column, also
-        of whole numbers, holds one number throughout a few samples of 64 rows or more, if it changes
-        in half of the rows of every other one. Within a sample that has at least 200 rows and no
+        number last where those of the others have it first, or the other way round. Without
+        a role, a column that changes in half of the rows of every other sample does not hold one
+        number throughout a few samples of 64 rows or more. Within a sample that has at least 200 rows and no
         time axis, a few rows of a column must not be 57.3, 100 or 1000 times as large as the others.
     Why it matters:
         Two columns in degrees, or y and z exchanged, in one file of ten: the value range of the
@@ -455,9 +458,10 @@ def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
     Args:
         odd: bool (rows): samples that are not judged.
     """
-    # A flat mesh has a column of one number; its points follow no time.
+    # A flat mesh has a column of one number; an arm that is not commanded rests.
     needed = "column_moves", "min", "dims"
-    if case.spec.role == "points" or not all(name in rows for name in needed):
+    is_sensor = case.spec.role in {None, "value"} and not re.search(_NO_SENSORS, case.name.lower())
+    if not is_sensor or not all(name in rows for name in needed):
         return
     present = rows.measured(*needed) & ~odd
     measured, width = _of_usual_width(rows, present)
@@ -475,10 +479,11 @@ def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
         dead.setdefault(tuple(np.flatnonzero(still[:, place]).tolist()), []).append(place)
     for samples, places in dead.items():
         mask = _mask(rows, measured[list(samples)])
-        value = format_number(float(rows["min"][measured[samples[0]], places[0]]))
+        values = np.unique(rows["min"][measured[list(samples)]][:, places])
+        value = f", {format_number(float(values[0]))}," if len(values) == 1 else ""
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'hold')} one number, {value}, throughout in "
+            f"{count_phrase(mask, 'hold')} one number{value} throughout in "
             f"{_named(places, width)}; in each of the other {len(measured) - len(samples):,} at "
             f"least {100 * float(least[places].min()):.0f} % of the rows differ from the row before.",
             measured={
@@ -486,8 +491,8 @@ def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
                 "value": float(rows["min"][measured[samples[0]], places[0]]),
             },
             kind="dead",
-            fix="Look at them: the sensor or its cable may have been dead. Leave these samples out, "
-            "or record them again.",
+            fix="Look at them: the part may have been at rest, or the sensor gave no signal. Leave "
+            "out the samples without a signal.",
         )
 
 
