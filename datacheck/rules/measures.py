@@ -118,6 +118,7 @@ _ONE = frozenset(
         "frames",
         "front",
         "grain",
+        "halves",
         "head",
         "high",
         "highest",
