@@ -1,10 +1,10 @@
 """Drafts a schema for ``datacheck init``.
 
 `draft` tries the shapes that a dataset can have, the most specific first: a parallel corpus, the
-layout of a built-in schema, files of tokens, records that name files, samples of several files, records in JSON
-lists, and one kind of file
-with a sample in each file or inside the files. The first shape that fits most of the data is
-profiled (`profiling`), its fields are guessed (`guess`), and the schema is written (`writing`).
+layout of a built-in schema, files of tokens, records that name files, samples of several files,
+records in JSON lists, and one kind of file with a sample in each file or inside the files. The first
+shape that fits most of the data is profiled (`profiling`), its fields are guessed (`guess`), and the
+schema is written (`writing`).
 """
 
 from __future__ import annotations
@@ -155,6 +155,8 @@ def _draft_token_files(files: DataFiles) -> Draft | None:
         stated = profile_files(any_field_schema(head), files.listing).fields.get("vocab_size")
         if stated is not None and stated.whole and stated.low == stated.high:
             vocabulary, why = int(stated.high or 0), f"vocab_size of {_TOKENS_ABOUT}"
+    if vocabulary < _FEWEST_IDS:
+        return None
     (pattern,) = patterns([(paths, ".bin")])
     # Two ids of 16 bits are a large one of 32. A file that does not fit the others is a fault that a
     # scan should find.
@@ -163,7 +165,7 @@ def _draft_token_files(files: DataFiles) -> Draft | None:
         for dtype in ("uint32", "uint16")
     }
     dtype = max(fitting, key=lambda name: fitting[name])
-    if vocabulary < _FEWEST_IDS or 2 * fitting[dtype] < len(paths):
+    if 2 * fitting[dtype] < len(paths):
         return None
     ids = {"role": "tokens", "shape": ["N"], "dtype": dtype}
     head = {**files.head(files=pattern), "tokenizer": {"vocab": vocabulary}}

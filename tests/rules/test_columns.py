@@ -394,6 +394,9 @@ def test_channels_that_rest_each_at_a_number_of_its_own_have_no_number_in_the_me
     (found,) = findings(values, shape=["N", 4])
     assert (found.kind, found.measured["columns"]) == ("dead", [2, 3])
     assert "hold one number throughout in columns 2 and 3" in found.message
+    values[9][:] = 4  # still as a whole: no evidence for or against
+    (found,) = findings(values, shape=["N", 4])
+    assert found.rows.tolist() == [0, 1, 2]
     assert findings(values, role="action", shape=["N", 4]) == []
 
 

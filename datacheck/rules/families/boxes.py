@@ -455,12 +455,10 @@ def box_area(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if corners.any() and alike >= max(_FEWEST, _MOST_SAME * told.sum()):
             yield _as_corners(rows, name, corners, int(told.sum()))
         if (large > 0).any() and spec.unit in {None, "px"}:
-            first = int(rows[f":{name}:area_first"][large > 0][0])
             yield Failure(
                 large > 0,
                 f"{name}: {spec.areas} does not fit into {int(large.sum()):,} of "
-                f"{int(told.sum()):,} boxes, in {pluralize(int((large > 0).sum()))}; the first is "
-                f"box {first}.",
+                f"{int(told.sum()):,} boxes, in {pluralize(int((large > 0).sum()))}.",
                 measured={"boxes": int(large.sum()), "of": int(told.sum())},
                 severity=Severity.WARNING,
                 fix="Hold box and outline against the picture: one of them was moved, or made for "

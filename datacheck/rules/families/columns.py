@@ -470,9 +470,12 @@ def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
     moves = rows["column_moves"][measured, :width]
     still = rows["min"][measured, :width] == rows["max"][measured, :width]
     # A sample that stands still as a whole is another fault (DC226).
-    still[still.all(axis=1)] = False
+    moving = ~still.all(axis=1)
+    if int(moving.sum()) < int(case.options["least"]):
+        return
+    measured, moves, still = measured[moving], moves[moving], still[moving]
     few = still.sum(axis=0)
-    least = np.where(still | still.all(axis=1, keepdims=True), 1.0, moves).min(axis=0)
+    least = np.where(still, 1.0, moves).min(axis=0)
     most = int(float(case.options["share"]) * len(measured))
     dead: dict[tuple[int, ...], list[int]] = {}
     for place in np.flatnonzero((few > 0) & (few <= most) & (least >= _SENSED)).tolist():
@@ -486,10 +489,7 @@ def _dead(rows: Rows, case: RuleContext, odd: Array) -> Iterator[Failure]:
             f"{count_phrase(mask, 'hold')} one number{value} throughout in "
             f"{_named(places, width)}; in each of the other {len(measured) - len(samples):,} at "
             f"least {100 * float(least[places].min()):.0f} % of the rows differ from the row before.",
-            measured={
-                "columns": places,
-                "value": float(rows["min"][measured[samples[0]], places[0]]),
-            },
+            measured={"columns": places},
             kind="dead",
             fix="Look at them: the part may have been at rest, or the sensor gave no signal. Leave "
             "out the samples without a signal.",
