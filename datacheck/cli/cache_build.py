@@ -108,6 +108,8 @@ def build(pipeline: str, **options: Any) -> None:
     inputs give the same key and the same bytes, so an existing cache is not built again. In
     folders, shards and samples that the newest cache of the split already holds are linked or
     copied from it after every byte is verified.
+
+    The exit code is 1 if a cache holds no valid sample, or lacks samples that passed the scan.
     """
     from datacheck.pipeline import build as build_caches
     from datacheck.report.progress import progress_bar
@@ -119,8 +121,12 @@ def build(pipeline: str, **options: Any) -> None:
     if caches:
         say(*_unlisted_lines(caches[0].unlisted))
     missing = sum(count for cache in caches for count, _ in cache.unfit.values())
-    if missing > options["allow_missing"]:
+    if missing > options["allow_missing"] or any(_serves_nothing(cache) for cache in caches):
         click.get_current_context().exit(1)
+
+
+def _serves_nothing(cache: Built) -> bool:
+    return cache.samples > 0 and cache.valid == 0
 
 
 def _built_lines(cache: Built) -> Iterator[str]:
@@ -133,6 +139,9 @@ def _built_lines(cache: Built) -> Iterator[str]:
     missing = cache.samples - cache.made
     counts = f"{cache.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
     yield f"    {pluralize(cache.samples, 'sample')}: {counts}; {format_bytes(cache.nbytes)}"
+    if _serves_nothing(cache):
+        yield "    No sample is valid, so a training can read nothing from this cache."
+        yield "        The faults of the samples: datacheck scan, with the same data and schema"
     if cache.kept:
         yield f"    {pluralize(cache.kept, 'shard')} kept from an unfinished build"
     if cache.reuse is not None:

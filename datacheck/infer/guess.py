@@ -178,6 +178,7 @@ _SHORT_TEXT = 80
 _TRAINED_NAMES = frozenset(
     {"instruction", "input", "output", "prompt", "completion", "response", "question", "answer"}
 )
+_SPLIT_FIELDS = frozenset({"split", "subset", "fold", "partition"})
 _CONTINUING_NAMES = frozenset({"completion", "response"})
 _PROMPT_NAMES = frozenset({"prompt", "conversations", "messages"})
 # Keys of a JSON value that the reason names.
@@ -207,7 +208,8 @@ def _guess_text(name: str, profile: FieldProfile) -> Guess:
         keys = profile.record_keys[:_SHOWN_KEYS]
         return Guess({"dtype": "json"}, (f"keys {', '.join(keys)}",) if keys else ())
     is_short = profile.longest_text <= _SHORT_TEXT and name not in _TRAINED_NAMES
-    if is_short and re.search(ID_NAMES, name):
+    # The name of the split says where a sample is, not what: copies in two splits differ in it.
+    if is_short and (re.search(ID_NAMES, name) or name in _SPLIT_FIELDS):
         return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
     text = Guess({"dtype": "text"} if is_short else {"role": "text"}, ("text",))
     # Fewer empty texts are more likely a fault for a scan to find than intended.

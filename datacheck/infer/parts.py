@@ -8,7 +8,7 @@ same parts. `draft_parts` profiles the parts and tells whether each of their fil
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +47,8 @@ _MOST_PARTS = 24
 _FIRST_PATHS = 20_000
 # Words of a file name that may be the sample's own name.
 _MOST_NAME_WORDS = 6
+# Levels of folders that are tried: each costs a pass over all paths.
+_MOST_LEVELS = 8
 
 # Returns the names of sample and part in a path, None where it has none.
 SplitPath = Callable[[str], "tuple[str, str] | None"]
@@ -249,10 +251,24 @@ def _ways_to_split(paths: Sequence[str]) -> Iterator[tuple[SplitPath, bool]]:
         yield partial(_split_by_words, words=words), True
     # A second dot may be in the sample's name, or in the ending.
     has_two_dots = any(path.rpartition("/")[2].count(".") > 1 for path in paths)
-    for level in range(max(path.count("/") for path in paths)):
+    for level in _levels_of_parts(paths):
         yield partial(_split_by_level, level=level, split_name=str.partition), False
         if has_two_dots:
             yield partial(_split_by_level, level=level, split_name=str.rpartition), False
+
+
+def _levels_of_parts(paths: Sequence[str]) -> list[int]:
+    """Return the levels whose folders can be parts: few names that hold nearly all files."""
+    names: dict[int, Counter[str]] = defaultdict(Counter)
+    for path in paths:
+        for level, name in enumerate(path.split("/")[:-1]):
+            names[level][name] += 1
+    few = [
+        level
+        for level, counts in sorted(names.items())
+        if sum(count for _, count in counts.most_common(_MOST_PARTS)) >= _NEARLY_ALL * len(paths)
+    ]
+    return few[:_MOST_LEVELS]
 
 
 def _split_by_folder(path: str) -> tuple[str, str] | None:

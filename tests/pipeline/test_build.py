@@ -537,3 +537,25 @@ def test_a_field_of_one_vector_each_is_turned_in_every_sample_and_has_a_key_of_i
             )
     assert said["root"].get("vectors") == 2
     assert "vectors" not in said["points"]
+
+
+def test_a_cache_without_a_valid_sample_is_no_success(tmp_path, ran):
+    """A build whose scan found every sample invalid ended with exit code 0."""
+    (tmp_path / "clouds.yaml").write_text(
+        "datacheck: 1\nname: clouds\nsamples: {files: 'data/*.npy'}\nfields: {points: {role: "
+        "points}}\n"
+    )
+    (tmp_path / "data").mkdir()
+    for i in range(3):
+        np.save(tmp_path / f"data/{i}.npy", np.full((50, 3), np.nan, np.float32))
+    words = ("clouds.yaml", "--data", ".", "--out", "cache")
+    for _ in range(2):  # the second finds it built
+        code, said, errors = ran(*words)
+        assert (code, errors) == (1, "")
+        assert "3 samples: 0 valid, 3 invalid, 0 not made" in said
+        assert "No sample is valid, so a training can read nothing from this cache." in said
+    rng = np.random.Generator(np.random.Philox(1))
+    np.save(tmp_path / "data/0.npy", rng.uniform(-1, 1, (50, 3)).astype(np.float32))
+    code, said, _ = ran(*words)
+    assert code == 0
+    assert "No sample is valid" not in said

@@ -9,6 +9,7 @@ from datacheck.model.sample import Origin, Piece
 from tests.rules.harness import judged, measured, schema_of
 
 FIELDS = {"x": {}}
+TOKENS = {"x": {"role": "tokens", "shape": ["L"]}}
 
 
 def findings(*arrays, fields=FIELDS):
@@ -146,3 +147,31 @@ def test_a_column_that_rests_for_most_of_the_rows_is_a_thing_that_lies_still():
     assert findings(table)["frozen"][0] == [0]
     table[300:1200, 2] = table[300, 2]
     assert findings(table) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "count", "told"),
+    [
+        (95_000, 5_000, (95_000, 99_999)),  # the end
+        (0, 4_096, (0, 4_095)),
+        (40_001, 4_095, None),
+        (40_001, 4_096, (40_001, 44_096)),
+    ],
+)
+def test_a_run_of_one_token_in_a_stream_is_named(first, count, told):
+    tokens = np.random.Generator(np.random.Philox(3)).permutation(100_000).astype(np.uint32)
+    tokens[first : first + count] = 0
+    found = findings(tokens, fields=TOKENS)
+    if told is None:
+        assert found == {}
+        return
+    _, failure = found["frozen"]
+    assert failure.message == f"x, 1 sample: tokens {told[0]:,} to {told[1]:,} are all 0."
+
+
+def test_a_padded_sample_and_a_thousandth_of_a_stream_are_silent():
+    rng = np.random.Generator(np.random.Philox(4))
+    padded = np.concatenate([rng.permutation(10_000), np.zeros(55_000, np.int64)])
+    stream = rng.permutation(5_000_000)
+    stream[9_000:14_000] = 7  # 5,000 of 5,000,000
+    assert findings(padded, stream, fields=TOKENS) == {}

@@ -98,19 +98,29 @@ def test_gaps_are_told_against_the_steps_of_their_own_clocks():
 
 
 @pytest.mark.parametrize(
-    ("hours", "told"), [(24, False), (1_900, False), (2_300, True), (9_999, True)]
+    ("hours", "told"), [(24, False), (98, False), (100, True), (2_300, True), (9_999, True)]
 )
 def test_one_long_gap_is_told_by_the_time_that_it_takes(hours, told):
-    """Of 17,420 hourly rows 9,999 were gone: one gap among 7,420 steps, below the share of gaps."""
+    """Of 17,420 hourly rows 9,999, or 500, were gone: one gap, below the share of gaps."""
     schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
     rows = np.delete(np.arange(20_000) * 3600, np.s_[5_000 : 5_000 + hours])
     answer = found(schema, [{"t": rows}, {"t": np.arange(20_000) * 3600}])
     assert ("DC502" in answer) is told
     if told:
         share = round(100 * hours / 19_999)
-        assert answer["DC502"].message.endswith(
-            f"1.5 median steps of 3,600 s, which take up to {share}% of the time."
-        )
+        ends = f", which take up to {share}% of the time." if share > 10 else "."
+        assert answer["DC502"].message.endswith(f" 100 median steps of 3,600 s{ends}")
+
+
+def test_a_jump_among_shorter_gaps_is_told_with_them():
+    schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
+    rows = np.delete(np.arange(20_000.0), [7, 9, *range(500, 800)])
+    message = found(schema, [{"t": rows}, {"t": np.arange(20_000.0)}])["DC502"].message
+    assert message.replace("\u2009", " ") == (
+        "1 sample has 3 gaps above 1.5 median steps of 1 s, 1 of them above 100."
+    )
+    schema["rules"] = {"DC502": {"jump": 1000}}
+    assert "DC502" not in found(schema, [{"t": rows}, {"t": np.arange(20_000.0)}])
 
 
 def test_the_gaps_of_millions_of_steps_take_little_memory():

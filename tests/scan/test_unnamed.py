@@ -136,6 +136,23 @@ def test_the_draft_is_the_schema_of_the_run_and_that_of_init(tmp_path):
     assert load_schema(tmp_path / "mine.yaml").fields == run.schema.fields
 
 
+def test_rows_of_train_in_test_are_found_though_a_column_names_the_split(tmp_path):
+    """60 of 525 rows of a test table were rows of the training table; their column said "test"."""
+    texts = [words(i, 20) for i in range(300)]
+    tables = {"train": texts[:200], "test": [*texts[200:], *texts[20:26]]}
+    (tmp_path / "d").mkdir()
+    for split, rows in tables.items():
+        columns = {"sentence": rows, "split": [split] * len(rows)}
+        pq.write_table(pa.table(columns), tmp_path / f"d/{split}.parquet")
+    run = scan(tmp_path / "d", output=tmp_path / "out")
+    assert run.schema.fields["split"].role == "id"
+    (found,) = run.report.findings
+    assert (found.code, len(found.rows)) == ("DC801", 6)
+    assert {run.table.keys[row] for row in found.rows} == {
+        f"test.parquet:{row:012d}" for row in range(100, 106)
+    }
+
+
 def test_a_folder_above_that_a_built_in_schema_fits_is_named_in_place_of_a_draft(tmp_path):
     below = tmp_path / "HO3D/train/SM1/meta"
     below.mkdir(parents=True)

@@ -634,7 +634,7 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     measures=(timing,),
     suppressed_by=("DC109", "DC122", "DC221"),
     applies=of_role("timestamp"),
-    defaults={"gap": 1.5, "share": 0.001, "lost": 0.1},
+    defaults={"gap": 1.5, "share": 0.001, "lost": 0.1, "jump": 100},
 )
 def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """Time stamps stand still, run backwards or have gaps.
@@ -653,6 +653,8 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
         share: largest share of steps that may be gaps (0.001).
         lost: largest share of the time that gaps may take, however few they are (0.1).
+        jump: a step longer than this multiple of the median step is reported, even if it is the
+        only one (100; one of the same numbers, or a larger one for never).
     Bad::
 
         schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -696,19 +698,23 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 kind=kind,
                 order=rows[stat],
             )
-    place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
+    place, far = (
+        int(np.argmin(np.abs(np.array(RATIOS) - float(case.options[name]))))
+        for name in ("gap", "jump")
+    )
     gaps = rows["longer"][:, place]
     many = gaps > float(case.options["share"]) * rows["steps"]
-    gappy = (
-        measured & ~back & ~still & (many | (rows["lost"][:, place] > float(case.options["lost"])))
-    )
+    long = rows["lost"][:, place] > float(case.options["lost"])
+    jumped = (rows["longer"][:, far] > 0) & (float(case.options["jump"]) <= RATIOS[-1])
+    gappy = measured & ~back & ~still & (many | long | jumped)
     gappy &= gaps <= _IRREGULAR * rows["steps"]
     if gappy.any():
-        yield _gappy(rows, case, gappy, place)
+        yield _gappy(rows, case, gappy, place, far)
 
 
-def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
+def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int, far: int) -> Failure:
     gaps = rows["longer"][:, place]
+    count, jumps = (int(rows["longer"][gappy, which].sum()) for which in (place, far))
     lost = float(rows["lost"][gappy, place].max())
     steps = rows["step"][gappy] * factor(case.spec.unit or "s")
     least, most = (format_number(float(end), "s") for end in (steps.min(), steps.max()))
@@ -719,10 +725,11 @@ def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int) -> Failure:
     )
     return Failure(
         gappy,
-        f"{count_phrase(gappy, 'have')} {pluralize(int(gaps[gappy].sum()), 'gap')} above "
-        f"{RATIOS[place]:g} {usual}"
+        f"{count_phrase(gappy, 'have')} {pluralize(count, 'gap')} above "
+        f"{RATIOS[far if jumps == count else place]:g} {usual}"
+        f"{f', {jumps:,} of them above {RATIOS[far]:g}' if 0 < jumps < count else ''}"
         f"{f', which take up to {lost:.0%} of the time' if lost > float(case.options['lost']) else ''}.",
-        measured={"gaps": int(gaps[gappy].sum()), "lost": lost},
+        measured={"gaps": count, "lost": lost},
         severity=Severity.WARNING,
         fix="Split the episodes at the gaps, or fill them.",
         kind="gaps",

@@ -42,6 +42,10 @@ _BLOCK = 0.2  # largest share of the rows
 _FIT = 0.2  # how near the rows around a block come to it, times the factor
 _FACTORS = (1000.0, 100.0, 10.0, float(np.degrees(1)), 1 / 0.3048)
 _UNIT = 0.02  # tolerance of the length of a quaternion
+# Tokens of one id in succession: in streams of so many tokens, fewest, and share of the stream.
+_STREAM = 65_536
+_SAME_TOKENS = 4096
+_SAME_SHARE = 0.01
 _TURNED, _STEADY = 0.9, 0.99  # |q . q'| at the ends of a block, and elsewhere
 
 
@@ -65,7 +69,7 @@ class _Fault(NamedTuple):
 _FROZEN, _BACKWARDS, _SCALED, _APART, _QUATERNION = range(1, 6)
 
 
-@measure("sequence", version=2, per="sample", uses=("fields.role", "fields.shape"))
+@measure("sequence", version=3, per="sample", uses=("fields.role", "fields.shape"))
 def sequence(block: Block, schema: Schema) -> Columns:
     """Field with rows that break its sequence: `sequence_field` (its name), kind and place.
 
@@ -75,9 +79,15 @@ def sequence(block: Block, schema: Schema) -> Columns:
     """
     found: dict[int, tuple[str, _Fault]] = {}
     for name, column in block.fields.items():
-        if _is_sequence(name, column, schema.spec(name)):
+        spec = schema.spec(name)
+        is_stream = spec.role == "tokens" and is_numeric(column) and not column.peeked
+        if is_stream or _is_sequence(name, column, spec):
             for sample in (number for number in range(len(block)) if number not in found):
-                fault = _fault(_rows_of(column, sample))
+                fault = (
+                    _same_tokens(np.asarray(column[sample]))
+                    if is_stream
+                    else _fault(_rows_of(column, sample))
+                )
                 if fault is not None:
                     found[sample] = name, fault
     if not found:
@@ -109,6 +119,25 @@ def _is_sequence(name: str, column: Column, spec: FieldSpec) -> bool:
         and spec.role in {None, "value"}
         and not name.endswith("publish_time")
     )
+
+
+def _same_tokens(tokens: Array) -> _Fault | None:
+    """Return the longest run of one id in a stream of tokens, if no text has such a run."""
+    if tokens.ndim != 1 or len(tokens) < _STREAM:
+        return None
+    least = max(_SAME_TOKENS, int(_SAME_SHARE * len(tokens)))
+    # Every run of that length covers two neighbouring places of this grid.
+    grid = tokens[:: least // 2]
+    if not (grid[1:] == grid[:-1]).any():
+        return None
+    edges = np.flatnonzero(np.diff(tokens)) + 1
+    starts = np.concatenate([[0], edges])
+    lengths = np.diff(np.concatenate([starts, [len(tokens)]]))
+    longest = int(lengths.argmax())
+    if lengths[longest] < least:
+        return None
+    first = int(starts[longest])
+    return _Fault(_FROZEN, first, first + int(lengths[longest]) - 1, -1, float(tokens[first]))
 
 
 def _rows_of(column: Column, sample: int) -> Array | None:
@@ -295,10 +324,12 @@ def broken_sequence(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         for one turn of an angle or counter; no block of rows is far away from the rows before and
         after it; a quaternion does not change its order for some rows. In 1,000 rows or more, no
         row repeats itself 100 times and 10 times longer than in every other run, nor one column 200
-        times and in a fifth of the rows at most: one thing may rest for longer.
+        times and in a fifth of the rows at most: one thing may rest for longer. In 65,536 tokens or
+        more, no id repeats itself 4,096 times and in a hundredth of the tokens.
     Why it matters:
         A sensor or a topic froze, a clock was set, or a part of the log was written in another
-        unit. Each window over these rows teaches a motion that never happened.
+        unit. Each window over these rows teaches a motion that never happened. An array of tokens
+        was never filled to its end: the model learns to repeat one id.
     Measure:
         The differences of consecutive rows. Runs at the beginning and the end of a sample count as
         rests or padding; if more than a fifth of the samples have runs, things rest in these data. A
@@ -328,7 +359,6 @@ def broken_sequence(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Logs of a hand and of a transformer repeated one row for minutes, and a trajectory had a
         part in millimetres; nothing reported them.
     """
-    del case
     if ":sequence_field" not in rows:
         return
     measured = rows.measured(":sequence_field")
@@ -339,7 +369,8 @@ def broken_sequence(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             mask = measured & (names == name) & (kinds == kind)
             if kind == _FROZEN and 1 < mask.sum() > _USUAL * len(rows):
                 continue
-            yield _failure(rows, str(name), int(kind), mask)
+            tokens = case.schema.spec(str(name)).role == "tokens"
+            yield _failure(rows, str(name), int(kind), mask, tokens=tokens)
 
 
 _WORDS = {
@@ -351,7 +382,7 @@ _WORDS = {
 }
 
 
-def _failure(rows: Rows, name: str, kind: int, mask: Array) -> Failure:
+def _failure(rows: Rows, name: str, kind: int, mask: Array, *, tokens: bool) -> Failure:
     sample = int(np.flatnonzero(mask)[0])
     first, last, column, value = (
         rows[f":sequence_{part}"][sample] for part in ("first", "last", "column", "value")
@@ -359,8 +390,11 @@ def _failure(rows: Rows, name: str, kind: int, mask: Array) -> Failure:
     word, said = _WORDS[kind]
     count = int(last - first) + 1
     where = "" if column < 0 else f" of column {int(column)}"
+    unit = "rows"
+    if tokens:
+        unit, said = "tokens", f"are all {int(value)}"
     text = (
-        f"{name}, {pluralize(int(mask.sum()), 'sample')}: rows {int(first):,} to {int(last):,}{where} "
+        f"{name}, {pluralize(int(mask.sum()), 'sample')}: {unit} {int(first):,} to {int(last):,}{where} "
         f"{said}"
     )
     cause = None
@@ -372,6 +406,8 @@ def _failure(rows: Rows, name: str, kind: int, mask: Array) -> Failure:
         text += f", which continue at {format_number(float(value))} times"
         cause = Cause(f"these rows are in another unit: x{format_number(float(value))}", "unit")
         fix = "Convert these rows."
+    elif kind == _FROZEN and tokens:
+        fix = "Write the tokens again: find out why this part of the array was not filled."
     elif kind == _APART:
         text += f": up to {format_number(float(value))}"
     elif kind == _QUATERNION:
