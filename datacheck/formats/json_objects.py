@@ -42,6 +42,8 @@ _FILE_KEYS = (
 _LIST_NAME = re.compile(r"[\w -]+(?:\.[\w -]+)*")
 _ANNOTATIONS = "annotations"
 _BOX, _CATEGORY = "bbox", "category_id"
+# Lists of COCO and of nerfstudio, and what a frame of nerfstudio has.
+_IMAGES, _FRAMES, _POSE = "images", "frames", "transform_matrix"
 # Names of values that are made of several keys.
 _JOINED = frozenset({"boxes", "classes", "size"})
 _MOST_NAME = 500  # characters of a path
@@ -101,8 +103,8 @@ class Document(Values):
         """
         head = pattern.strip("/").partition("/")[0]
         if not isinstance(self._values, _Spread):
-            named = by_file(self._values.get(head))
-            if named is None:
+            named = by_file(self._values.get(head), known=_is_known(self._values, head))
+            if named is None or not named[0]:
                 return super().groups(pattern)
             self._values = _Spread(self._values, head, *named)
         records, folders = self._values.records, self._values.folders
@@ -117,13 +119,23 @@ class Document(Values):
         return groups
 
     def file_lists(self) -> dict[str, Mapping[str, Record]]:
-        """Return the records by file of each list that could be groups, by its name."""
+        """Return the records by file of each list that could be groups, by its name.
+
+        Notes:
+            The pictures of COCO and the frames of nerfstudio are such a list even if none of them
+            names a file below a folder.
+        """
         lists: dict[str, Mapping[str, Record]] = {}
         for name, value in self._values.items():
-            named = by_file(value) if name != _ANNOTATIONS and _LIST_NAME.fullmatch(name) else None
-            if named is not None and named[0]:
-                lists[name] = named[0]
+            if name != _ANNOTATIONS and _LIST_NAME.fullmatch(name):
+                named = by_file(value, known=_is_known(self._values, name))
+                if named is not None:
+                    lists[name] = named[0]
         return lists
+
+    def has_known_layout(self, name: str) -> bool:
+        """Tell whether a list holds the pictures of COCO, or the frames of nerfstudio."""
+        return _is_known(self._values, name)
 
     def category_ids(self) -> list[int]:
         """Return the numbers of the categories of a COCO document, ascending; [] without any."""
@@ -136,6 +148,17 @@ class Document(Values):
     def unmatched(self) -> dict[str, str]:
         """Return the reason for each record and annotation that no group holds, by its name."""
         return self._values.unmatched if isinstance(self._values, _Spread) else {}
+
+
+def _is_known(values: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a list is that of a layout whose records name one file each."""
+    records = values.get(name)
+    if not isinstance(records, list) or not records:
+        return False
+    if name == _IMAGES and isinstance(values.get(_ANNOTATIONS), list):
+        return True
+    posed = sum(isinstance(record, dict) and _POSE in record for record in records)
+    return name == _FRAMES and 2 * posed > len(records)
 
 
 def _inside(values: Mapping[str, Any], name: str) -> Any:
@@ -214,7 +237,8 @@ class _Spread(Mapping[str, Any]):
         odd: Mapping[int, str],
     ) -> None:
         annotations = values.get(_ANNOTATIONS) if head != _ANNOTATIONS else None
-        owned, lost = _owned(annotations, records.values())
+        entries = [entry for entry in values[head] if isinstance(entry, dict)]
+        owned, lost = _owned(annotations, entries, known=_is_known(values, head))
         self.unmatched = {f"{head}[{number}]": reason for number, reason in odd.items()}
         self.unmatched |= {f"{_ANNOTATIONS}[{number}]": reason for number, reason in lost.items()}
         joined = {head, _ANNOTATIONS} if owned is not None else {head}
@@ -227,16 +251,19 @@ class _Spread(Mapping[str, Any]):
         self._last: tuple[str, dict[str, Any]] = "", {}
         self.records: dict[str, tuple[Record, Sequence[int]]] = {}
         self.folders: dict[str, list[str]] = defaultdict(list)
+        has_ids = any(_is_id(record.get(_ID)) for record in records.values())
         seen, taken = set[str](), set[Any]()
         for path, record in records.items():
             group = f"{head}/{path}"
             key = record.get(_ID)
-            if owned is not None and (not _is_id(key) or key in taken):
-                why = "is also that of another picture" if _is_id(key) else "is no number or text"
+            is_id = _is_id(key)
+            if owned is not None and has_ids and (not is_id or key in taken):
+                why = "is also that of another picture" if is_id else "is no number or text"
                 self.unmatched[group] = f"{_ID} {_shown(key)} {why}"
                 continue
-            taken.add(key)
-            numbers = owned.get(key, []) if owned is not None else []
+            if is_id:
+                taken.add(key)
+            numbers = owned.get(key, []) if owned is not None and is_id else []
             self.records[group] = record, numbers
             while group not in seen:
                 seen.add(group)
@@ -343,6 +370,9 @@ def _sides(record: Record) -> Array | None:
 
 
 def _is_id(value: Any) -> bool:
+    """Tell whether a value can be an id; pandas writes whole numbers as 1.0."""
+    if isinstance(value, float):
+        return value.is_integer()
     return isinstance(value, int | str) and not isinstance(value, bool)
 
 
@@ -358,18 +388,25 @@ _NEEDED = {
 
 
 def _owned(
-    annotations: Any, records: Iterable[Record]
+    annotations: Any, records: Iterable[Record], *, known: bool
 ) -> tuple[dict[Any, list[int]] | None, dict[int, str]]:
     """Return the places of the annotations of each record, by its id, and reasons for the others.
 
     (None, {}) if most entries are no annotations of records.
+
+    Args:
+        annotations: of the document.
+        records: of the pictures.
+        known: whether the document is one of COCO: annotations that name a picture then belong to
+            pictures, even if most name one that is not there.
     """
     ids = {record[_ID] for record in records if _is_id(record.get(_ID))}
-    if not isinstance(annotations, list) or not ids:
+    if not isinstance(annotations, list) or not (ids or known):
         return None, {}
     entries = [entry if isinstance(entry, dict) else {} for entry in annotations]
-    known = [_is_id(entry.get(_OWNER)) and entry[_OWNER] in ids for entry in entries]
-    if 2 * sum(known) < len(entries):
+    has_picture = [_is_id(entry.get(_OWNER)) and entry[_OWNER] in ids for entry in entries]
+    belong = sum(_OWNER in entry for entry in entries) if known else sum(has_picture)
+    if 2 * belong < len(entries):
         return None, {}
     needed = {
         key: (fits, phrase)
@@ -378,9 +415,9 @@ def _owned(
     }
     owned: dict[Any, list[int]] = defaultdict(list)
     lost = {}
-    for place, (entry, is_known) in enumerate(zip(entries, known, strict=True)):
+    for place, (entry, is_owned) in enumerate(zip(entries, has_picture, strict=True)):
         odd = next((key for key, (fits, _) in needed.items() if not fits(entry.get(key))), None)
-        if not is_known:
+        if not is_owned:
             lost[place] = f"{_OWNER} {_shown(entry.get(_OWNER))} is the id of no picture"
         elif odd is not None:
             lost[place] = f"{odd} {_shown(entry.get(odd))} {needed[odd][1]}"
@@ -397,11 +434,16 @@ def _shown(value: Any) -> str:
     )
 
 
-def by_file(value: Any) -> tuple[dict[str, Record], dict[int, str]] | None:
+def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict[int, str]] | None:
     """Return the records of a list by the path of the file that each names, None for other values.
 
+    Args:
+        value: of any kind.
+        known: whether its layout says that each record names a file of its own. Other lists must
+            show so: most entries do, and nearly all of these name another one.
+
     Returns:
-        The records, and the reasons for the other entries by their number, which are fewer.
+        The records, and the reasons for the other entries by their number.
     """
     if not isinstance(value, list) or not value:
         return None
@@ -420,7 +462,8 @@ def by_file(value: Any) -> tuple[dict[str, Record], dict[int, str]] | None:
             records[path] = entry
     repeats = len(value) - len(records) - paths.count(None)
     # A list with several entries for a file is a list of something else, such as questions.
-    if 2 * len(odd) > len(value) or repeats > max(_FEW_REPEATS, _REPEATS * len(value)):
+    few = 2 * len(odd) <= len(value) and repeats <= max(_FEW_REPEATS, _REPEATS * len(value))
+    if not few and not known:
         return None
     return records, odd
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -80,8 +80,12 @@ class DataFiles:
 
     def nonempty(self) -> DataFiles:
         """Return the files with only those as readable that are not empty, unless all are."""
-        readable = tuple(path for path in self.readable if self.listing.by_path[path].size)
-        return DataFiles(self.data, self.listing, readable or self.readable)
+        return self.without({p for p in self.readable if not self.listing.by_path[p].size})
+
+    def without(self, paths: Container[str]) -> DataFiles:
+        """Return the files with some no longer as readable ones, unless these are all."""
+        readable = tuple(path for path in self.readable if path not in paths)
+        return replace(self, readable=readable or self.readable)
 
     def without_media(self) -> DataFiles:
         """Return the files without pictures, videos and sounds as readable ones."""
@@ -90,7 +94,7 @@ class DataFiles:
             for path in self.readable
             if PurePosixPath(path).suffix.lower() not in PICTURES | VIDEOS | _SOUNDS
         )
-        return DataFiles(self.data, self.listing, readable)
+        return replace(self, readable=readable)
 
     def size(self, paths: Iterable[str]) -> int:
         """Return the bytes of some files together."""

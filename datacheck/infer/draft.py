@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -85,12 +85,14 @@ def draft(data: Path) -> Draft:
         return tokens_draft
     # Empty files say nothing, so they count only if there are no others.
     files = files.nonempty()
-    return (
-        draft_file_records(files)
-        or draft_parts(files)
-        or _draft_records(files)
-        or _draft_main_kind(files)
-    )
+    by_record, notes = draft_file_records(files)
+    if by_record is not None:
+        return by_record
+    # A document that no rule can judge is no sample: the scan then says that it was not used.
+    files = files.without(notes)
+    other = draft_parts(files) or _draft_records(files) or _draft_main_kind(files)
+    reasons = (f"not described: {path}: {reason}" for path, reason in notes.items())
+    return replace(other, notes=(*other.notes, *reasons))
 
 
 # ------------------------------------------------------------------------------- a parallel corpus

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -21,11 +21,14 @@ from datacheck.infer.profiling import any_field_schema, find_inner_samples, prof
 from datacheck.infer.worker import FILES, InnerSamples
 from datacheck.infer.writing import Draft, Guess, write_draft
 from datacheck.rules.base import pluralize
+from datacheck.schema.model import Schema
 from datacheck.schema.patterns import PATTERN_SIGNS
 
 _MOST_DOCUMENTS = 200
 # Share of the named files that must be there.
 _FOUND = 0.5
+# The same for COCO and nerfstudio, where most files in the folder are others.
+_SOME = 0.25
 # Values that tell kinds of documents apart which name the same files.
 _KINDS = ("boxes", "caption", "keypoints")
 # Names of the fields with the file itself.
@@ -56,18 +59,29 @@ class _Document:
     ending: str
 
 
-def draft_file_records(files: DataFiles) -> Draft | None:
-    """Return a draft with a sample for each record of such documents, None where there are none."""
+def draft_file_records(files: DataFiles) -> tuple[Draft | None, dict[str, str]]:
+    """Return a draft with a sample for each record of such documents, None where there are none.
+
+    Returns:
+        The draft; without one, a note on each document of COCO and nerfstudio by its path: no rule
+        judges its records then.
+    """
     paths = [path for path in files.readable if _is_document(path)]
     if not 0 < len(paths) <= _MOST_DOCUMENTS or len(paths) == len(files.readable):
-        return None
+        return None, {}
     inner = find_inner_samples(files.listing.root, paths)
     by_stem = _by_stem(files)
-    located = [
-        document
-        for path, samples in inner.items()
-        if samples.kind == FILES and (document := _located(path, samples, by_stem)) is not None
-    ]
+    found = {path: samples for path, samples in inner.items() if samples.kind == FILES}
+    located = {path: _located(path, samples, by_stem) for path, samples in found.items()}
+    draft = _first_draft([document for document in located.values() if document], files)
+    if draft is not None:
+        return draft, {}
+    known = {path: samples for path, samples in found.items() if samples.known}
+    return None, {path: _note(samples, located[path]) for path, samples in known.items()}
+
+
+def _first_draft(located: Sequence[_Document], files: DataFiles) -> Draft | None:
+    """Return a draft for the largest documents of one kind that are most of the data, or None."""
     kinds: dict[Any, list[_Document]] = defaultdict(list)
     for document in located:
         kind = tuple(key for key in _KINDS if key in document.inner.keys)
@@ -79,6 +93,15 @@ def draft_file_records(files: DataFiles) -> Draft | None:
             if draft is not None:
                 return draft
     return None
+
+
+def _note(samples: InnerSamples, document: _Document | None) -> str:
+    """Return why the records of a document are no samples."""
+    if document is not None:
+        return "no draft holds its records"
+    if samples.files:
+        return "none of the files that its records name is there"
+    return "its records name no file below the folder"
 
 
 def _is_document(path: str) -> bool:
@@ -107,7 +130,10 @@ def _located(
     (folder, ending), found = max(
         places.items(), key=lambda item: (item[1], _shared(own, item[0][0]), item[0])
     )
-    if found < _FOUND * len(inner.files) or PATTERN_SIGNS.intersection(folder + ending + path):
+    # Where the layout says that these are names of files, each that is not there is a fault.
+    if not inner.known and found < _FOUND * len(inner.files):
+        return None
+    if PATTERN_SIGNS.intersection(folder + ending):
         return None
     return _Document(path, inner, folder, ending)
 
@@ -151,7 +177,7 @@ def _draft(
     # The folder of each document, which may hold the name of its split.
     described |= {f"{d.folder}{name}{d.ending}" for d in documents for name in d.inner.files}
     described &= set(files.readable)
-    if not files.are_half(described):
+    if not files.are_half(described) and not _speak_of_half(documents, described, files):
         return None
     head = files.head(files=pattern, each=f"/{first.inner.pattern}/{inner}{{image}}")
     profile = profile_files(any_field_schema(head), files.listing)
@@ -163,7 +189,9 @@ def _draft(
         f"{files.name} {pattern}",
         episodes=False,
     )
-    ending = PurePosixPath(names[0]).suffix + first.ending
+    ending = (PurePosixPath(names[0]).suffix + first.ending).lower()
+    if ending not in PICTURES | VIDEOS and not _is_one_value(head, place, files):
+        return None
     classes = sorted({number for document in documents for number in document.inner.classes})
     why = (
         f"{pluralize(len(documents), 'document')}, each record of which names a file "
@@ -174,15 +202,35 @@ def _draft(
         head["rules"] = {"DC113": {"left_out": True}}
     return write_draft(
         head,
-        _with_file(guesses, place, ending.lower(), classes),
+        _with_file(guesses, place, ending, classes),
         profile.samples,
         [*files.notes(described), *profile.notes],
         why,
     )
 
 
+def _is_one_value(head: Mapping[str, Any], place: str, files: DataFiles) -> bool:
+    """Tell whether the named files can be read as one value; an archive holds several."""
+    field = {_OTHER_FILE: {"file": place}}
+    profile = profile_files(Schema.model_validate({**head, "fields": field}), files.listing)
+    return _OTHER_FILE in profile.fields
+
+
+def _speak_of_half(
+    documents: Sequence[_Document], described: Collection[str], files: DataFiles
+) -> bool:
+    """Tell whether known layouts name as many files as half of those there, and many are there."""
+    names = sum(len(document.inner.files) for document in documents)
+    return (
+        all(document.inner.known for document in documents)
+        and 2 * names >= len(files.readable)
+        and len(described) >= _SOME * names
+    )
+
+
 def _matching(pattern: str | list[str], files: DataFiles) -> set[str]:
-    return set(pattern) if isinstance(pattern, list) else files.matching(pattern)
+    patterns = pattern if isinstance(pattern, list) else [pattern]
+    return set().union(*(files.matching(one) for one in patterns))
 
 
 def _with_file(
@@ -232,13 +280,18 @@ def _together(documents: Sequence[_Document]) -> tuple[str | list[str], str]:
     """Return the pattern of documents and the folder of their files, with ``{split}`` in both."""
     first = documents[0]
     if len(documents) == 1:
-        return first.path, first.folder
+        return _pattern_of(first.path), first.folder
     for word in _words(first):
         form = _form(first, word)
         if all(any(_form(d, other) == form for other in _words(d)) for d in documents[1:]):
             return form
     paths = [document.path for document in documents if document.folder == first.folder]
-    return paths, first.folder
+    return [_pattern_of(path) for path in paths], first.folder
+
+
+def _pattern_of(path: str) -> str:
+    """Return a pattern that matches a path, also where its name holds signs of patterns."""
+    return re.sub(f"[{re.escape(''.join(PATTERN_SIGNS))}]+", "*", path)
 
 
 def _words(document: _Document) -> list[str]:
@@ -252,7 +305,7 @@ def _words(document: _Document) -> list[str]:
 def _form(document: _Document, word: str) -> tuple[str, str]:
     """Return path and folder with ``{split}`` in place of a word."""
     parts = re.compile(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])")
-    return parts.sub("{split}", document.path, count=1), parts.sub(
+    return parts.sub("{split}", _pattern_of(document.path), count=1), parts.sub(
         "{split}", document.folder, count=1
     )
 

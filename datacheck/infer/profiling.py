@@ -129,6 +129,7 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
                     tuple(inner["keys"]),
                     tuple(inner["files"]),
                     tuple(inner["classes"]),
+                    known=inner["known"],
                 )
     return found
 

@@ -74,6 +74,7 @@ class InnerSamples:
         keys: of the first record.
         files: the paths of the first files.
         classes: numbers of the categories of a COCO document.
+        known: whether the list of the files is that of COCO or of nerfstudio.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class InnerSamples:
     keys: Sequence[str] = ()
     files: Sequence[str] = ()
     classes: Sequence[int] = ()
+    known: bool = False
 
 
 @answers(
@@ -94,6 +96,7 @@ class InnerSamples:
                 "keys": [text],
                 "files": [text],
                 "classes": [int],
+                "known": bool,
             }
         }
     },
@@ -144,6 +147,9 @@ def _file_records(document: Document) -> InnerSamples:
         return InnerSamples(GROUPS, _inner_pattern(storable(document.names())))
     name = max(lists, key=lambda key: (len(lists[key]), key))
     files = list(islice(lists[name], _MOST_FILES))
+    if not files:
+        return InnerSamples(FILES, known=True)
+    known = document.has_known_layout(name)  # `groups` replaces the values
     groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
     start = f"{groups[0]}/" if groups else ""
     keys = sorted(key[len(start) :] for key in document.names() if key.startswith(start))
@@ -154,6 +160,7 @@ def _file_records(document: Document) -> InnerSamples:
         storable([key[:MOST_NAME] for key in keys[:_MOST_NAMES]]),
         storable(files),
         document.category_ids()[:_MOST_CLASSES],
+        known=known,
     )
 
 

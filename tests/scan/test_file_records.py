@@ -284,3 +284,135 @@ def test_a_mask_that_another_field_reads_belongs_to_a_sample(roboflow):
     scan(roboflow, schema=str(roboflow.parent / "mine.yaml"), output=roboflow.parent / "out")
     result = json.loads((roboflow.parent / "out/result.json").read_text())
     assert result["dataset"]["read"]["unread"] == []
+
+
+def alone(data, change=lambda document: None, name="ann.json"):
+    """Write 20 pictures and their document, in which the sixth has a box outside; scan them."""
+    names = [f"{i:04d}.jpg" for i in range(20)]
+    for i, picture_name in enumerate(names):
+        picture(data / picture_name, seed=i)
+    document = coco(names)
+    box = next(a for a in document["annotations"] if a["image_id"] == document["images"][5]["id"])
+    box["bbox"] = [100, 100, 10, 10]
+    change(document)
+    written(data / name, document)
+    return scanned(data)
+
+
+def repeated(document):
+    for image in document["images"][:3]:
+        image["file_name"] = "0010.jpg"
+
+
+def gone(document):
+    for image in document["images"][8:]:
+        image["file_name"] = "no_" + image["file_name"]
+
+
+@pytest.mark.parametrize("name", ["ann.json", "ann{x}.json", "a*n{}.json"])
+def test_a_document_of_any_name_is_read_by_its_records(tmp_path, name):
+    assert [code for code, _, _ in found(alone(tmp_path / "d", name=name))] == ["DC409"]
+
+
+@pytest.mark.parametrize(("change", "code", "count"), [(repeated, "DC101", 3), (gone, "DC104", 12)])
+def test_many_odd_names_hide_no_fault_of_the_other_pictures(tmp_path, change, code, count):
+    """Two repeated names of 60 turned the document into one value that no rule judges."""
+    report = alone(tmp_path / "d", change).report
+    # DC113 names the pictures that no record names, of which the dataset as a whole is told.
+    failed = {f.code: f.failed for f in report.findings if f.severity == "error" and f.failed}
+    assert failed == {code: count, "DC409": 1}
+
+
+def test_repeated_frames_of_nerfstudio_hide_no_pose(tmp_path):
+    data = tmp_path / "nerf"
+    for i in range(20):
+        picture(data / f"images/r_{i}.png", seed=i)
+    document = frames("images", 20)
+    for frame in document["frames"][2:5]:
+        frame["file_path"] = "./images/r_9.png"
+    document["frames"][12]["transform_matrix"][0][0] = 7.0
+    written(data / "transforms.json", document)
+    report = scanned(data).report
+    assert {f.code: f.failed for f in report.findings if f.severity == "error"} == {
+        "DC101": 3,
+        "DC304": 1,
+    }
+
+
+def one_id(document):
+    for image in document["images"]:
+        image["id"] = 10
+
+
+def no_id(document):
+    for image in document["images"]:
+        del image["id"]
+
+
+def shifted_ids(document):
+    for annotation in document["annotations"]:
+        annotation["image_id"] += 1000
+
+
+def texts(document):
+    for annotation in document["annotations"]:
+        annotation["image_id"] = str(annotation["image_id"])
+
+
+@pytest.mark.parametrize("change", [one_id, no_id, shifted_ids, texts])
+def test_annotations_that_belong_to_no_picture_are_named(tmp_path, change):
+    """All of them passed: a document of which no annotation fits was taken for another layout."""
+    run = alone(tmp_path / "d", change)
+    document = json.loads((tmp_path / "d/ann.json").read_text())
+    ids = {image.get("id") for image in document["images"]}
+    lost = [
+        f"ann.json:/annotations[{place}]"
+        for place, annotation in enumerate(document["annotations"])
+        if annotation["image_id"] not in ids
+    ]
+    (finding,) = [f for f in run.report.findings if f.code == "DC101"]
+    keys = {run.table.keys[row] for row in finding.rows}
+    assert keys.issuperset(lost)
+    assert len(lost) > 20
+    assert run.report.exit_code == 1
+
+
+def test_ids_that_pandas_wrote_as_fractions_are_ids(tmp_path):
+    def change(document):
+        for image in document["images"]:
+            image["id"] = float(image["id"])
+
+    assert [code for code, _, _ in found(alone(tmp_path / "d", change))] == ["DC409"]
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ("/home/me/", "its records name no file below the folder"),
+        ("../", "its records name no file below the folder"),
+        ("https://host/", "none of the files that its records name is there"),
+    ],
+)
+def test_a_document_whose_names_lead_elsewhere_is_no_sample(tmp_path, start, reason):
+    def change(document):
+        for image in document["images"]:
+            image["file_name"] = start + image["file_name"]
+
+    run = alone(tmp_path / "d", change)
+    assert len(run.table) == 20
+    assert any("such as ann.json" in sentence for sentence in run.report.unchecked)
+    (note,) = [note for note in draft(tmp_path / "d").notes if "ann.json" in note]
+    assert note == f"not described: ann.json: {reason}"
+
+
+def test_a_document_that_names_archives_does_not_make_them_one_value(tmp_path):
+    data = tmp_path / "d"
+    data.mkdir()
+    for i in range(20):
+        state = np.random.default_rng(i).normal(size=(50, 6))
+        state[7, 2] = np.nan if i == 4 else 0.5
+        np.savez(data / f"{i}.npz", act=state, pos=state[:, :3])
+    named = [{"file": f"{i}.npz", "weight": i} for i in range(15)]
+    written(data / "index.json", {"frames": named})
+    report = scanned(data).report
+    assert {f.code: f.failed for f in report.findings if f.severity == "error"} == {"DC221": 1}
