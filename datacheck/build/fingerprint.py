@@ -42,6 +42,7 @@ _JUDGES_OF_FIELDS = frozenset(
         "encloses",
         "areas",
         "pixels_of",
+        "box_format",
         "annotates",
         "encodes",
         "share",

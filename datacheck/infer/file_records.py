@@ -19,7 +19,7 @@ from datacheck.infer.data_files import PICTURES, VIDEOS, DataFiles
 from datacheck.infer.guess import guess_fields
 from datacheck.infer.profiling import any_field_schema, find_inner_samples, profile_files
 from datacheck.infer.worker import FILES, InnerSamples
-from datacheck.infer.writing import Draft, Guess, write_draft
+from datacheck.infer.writing import Draft, Guess, class_numbers, write_draft
 from datacheck.rules.base import pluralize
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import PATTERN_SIGNS
@@ -248,16 +248,10 @@ def _with_file(
     values = _with_pixels(guesses, name) if ending in PICTURES else dict(guesses)
     if "classes" in values and 0 < len(classes) <= _MOST_CLASSES:
         numbers = Guess(
-            {"role": "class", "classes": _class_numbers(classes)}, ("ids of the categories",)
+            {"role": "class", "classes": class_numbers(classes)}, ("ids of the categories",)
         )
         values["classes"] = values["classes"].without("range").plus(numbers)
     return {name: Guess(spec, ("named by the record",)), **values}
-
-
-def _class_numbers(numbers: Sequence[int]) -> str | list[int]:
-    """Return consecutive numbers as a range, others as a list."""
-    is_range = numbers[-1] - numbers[0] == len(numbers) - 1 and len(numbers) > 1
-    return f"{numbers[0]}..{numbers[-1]}" if is_range else list(numbers)
 
 
 def _with_pixels(guesses: Mapping[str, Guess], picture: str) -> dict[str, Guess]:

@@ -34,6 +34,7 @@ from datacheck.infer.profiling import (
 from datacheck.infer.roles import names_role
 from datacheck.infer.suggest import SPLITS, patterns
 from datacheck.infer.writing import Draft, Guess, write_draft
+from datacheck.infer.yolo import with_yolo_boxes
 from datacheck.rules.base import first_few
 
 # Share of the samples that must have a part, and of the files that must belong to parts. The others
@@ -114,7 +115,11 @@ def draft_parts(files: DataFiles) -> Draft | None:
         notes += profile.notes
     return write_draft(
         files.with_left_out_check(files.head(files=main.pattern), described),
-        with_picture_boxes(guesses),
+        with_yolo_boxes(
+            with_picture_boxes(guesses),
+            {name: field.profile for name, field in fields.items()},
+            files,
+        ),
         max(profiles[part].samples for part in parts),
         notes,
         f"{len(main.paths):,} samples of {len(parts)} files each",

@@ -23,7 +23,7 @@ from datacheck.formats.json_objects import Document
 from datacheck.formats.jsonl import BOM
 from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
-from datacheck.model.sample import Block
+from datacheck.model.sample import Block, Container
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import MOST_FIELDS
 from datacheck.schema.patterns import PATTERN_SIGNS
@@ -50,6 +50,9 @@ _EPISODE_GROUP = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")
 _MOST_NAMES = 50
 # Numbers of categories that an answer holds (LVIS has 1,203), and names of files.
 _MOST_CLASSES = 10_000
+_MOST_DIGITS = 9  # of the number of a class
+# Keys of the document of a YOLO dataset, beside the names of its classes.
+_YOLO_SPLITS = frozenset({"train", "val", "test"})
 _MOST_FILES = 1_000_000
 # Bytes of a document that show whether it begins as a list.
 _HEAD_BYTES = 1 << 10
@@ -73,7 +76,8 @@ class InnerSamples:
         count: of records or lines.
         keys: of the first record.
         files: the paths of the first files.
-        classes: numbers of the categories of a COCO document.
+        classes: numbers of the categories of a COCO document, or of the classes in the document
+            of a YOLO dataset.
         known: whether the list of the files is that of COCO or of nerfstudio.
     """
 
@@ -137,7 +141,23 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
         if isinstance(container, Document):
             return _file_records(container)
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
-        return InnerSamples(GROUPS, pattern)
+        return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))
+
+
+def _yolo_classes(container: Container, names: Sequence[str]) -> list[int]:
+    """Return the numbers of the classes that the document of a YOLO dataset names, ascending."""
+    if "names" not in names or not _YOLO_SPLITS.intersection(names):
+        return []
+    value = container.read("names")
+    if isinstance(value, list):
+        return list(range(min(len(value), _MOST_CLASSES)))
+    if not isinstance(value, Mapping) or not all(_is_class(key) for key in value):
+        return []
+    return sorted(int(key) for key in value)[:_MOST_CLASSES]
+
+
+def _is_class(key: Any) -> bool:
+    return str(key).isdecimal() and len(str(key)) < _MOST_DIGITS
 
 
 def _file_records(document: Document) -> InnerSamples:

@@ -60,6 +60,12 @@ class Draft:
     extends: bool = False
 
 
+def class_numbers(numbers: Sequence[int]) -> str | list[int]:
+    """Return the value of ``classes``: consecutive numbers as a range, others as a list."""
+    is_range = numbers[-1] - numbers[0] == len(numbers) - 1 and len(numbers) > 1
+    return f"{numbers[0]}..{numbers[-1]}" if is_range else list(numbers)
+
+
 def write_draft(
     head: Mapping[str, Any],
     guesses: Mapping[str, Guess],

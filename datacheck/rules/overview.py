@@ -128,6 +128,7 @@ def _specs(role: str) -> list[FieldSpec]:
             encloses=other,
             areas=other,
             pixels_of=other,
+            box_format="cxcywh",
             annotates=other,
             encodes=(other, other),
             ignore=(-1,),

@@ -210,6 +210,8 @@ class FieldSpec(_Model):
     """The area of each of these boxes, in squares of their unit."""
     pixels_of: str | None = None
     """The image that these boxes lie in, or that has this width and height."""
+    box_format: Literal["xyxy", "xywh", "cxcywh"] | None = None
+    """The four numbers of these boxes: corners (the default), corner and size, centre and size."""
     annotates: str | None = None
     """The instance or segment field whose ids these annotations use."""
     encodes: Pair | None = None

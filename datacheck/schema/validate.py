@@ -255,6 +255,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "encloses": frozenset({"boxes"}),
     "areas": frozenset({"boxes"}),
     "pixels_of": frozenset({"boxes", "value"}),
+    "box_format": frozenset({"boxes"}),
     "annotates": frozenset({"captions", "boxes", "id"}),
     "encodes": frozenset({"ground_truth"}),
     "share": frozenset({"mask", "depth"}),

@@ -27,6 +27,7 @@ JUDGES = {
     "indexes": "cloud",
     "encloses": "cloud",
     "areas": "other",
+    "box_format": "cxcywh",
     "pixels_of": "image",
     "annotates": "labels",
     "encodes": ["a", "b"],

@@ -344,6 +344,48 @@ duplicates: {exact: off}
     assert found == [("DC409", "normalised", "error", [1])]
 
 
+@pytest.mark.parametrize(
+    ("form", "unit", "box", "told"),
+    [
+        # Of a picture of 40 by 20 pixels: x 10..30, y 4..16, and the same moved 30 to the right.
+        ("xyxy", "px", [10, 4, 30, 16], None),
+        ("xyxy", "px", [40, 4, 60, 16], "outside"),
+        ("xywh", "px", [10, 4, 20, 12], None),
+        ("xywh", "px", [25, 4, 20, 12], "edge"),
+        ("xywh", "px", [25, 4, 0, 12], "flat"),
+        ("cxcywh", "px", [20, 10, 20, 12], None),
+        ("cxcywh", "px", [50, 10, 20, 12], "outside"),
+        ("cxcywh", "px", [20, 10, -20, 12], "flat"),
+        ("cxcywh", "1", [0.5, 0.5, 0.5, 0.6], None),
+        ("cxcywh", "1", [0.9, 0.5, 0.5, 0.6], "edge"),
+        ("cxcywh", "1", [1.2, 0.5, 0.5, 0.6], "outside"),
+        ("cxcywh", "1", [20, 10, 20, 12], "pixels"),
+        ("cxcywh", "1", [200, 100, 20, 12], "outside"),
+        ("xyxy", "1", [0.25, 0.2, 0.75, 0.8], None),
+        ("xyxy", "1", [0, 0, 1.02, 1], None),  # less than a pixel
+        ("xyxy", "1", [0, 0, 1.03, 1], "edge"),
+    ],
+)
+def test_boxes_of_each_format_are_held_against_their_picture(form, unit, box, told):
+    schema = f"""
+fields:
+  i: {{role: image, shape: [H, W, 3]}}
+  b: {{role: boxes, shape: [N, 4], unit: {unit!r}, box_format: {form}, pixels_of: i}}
+"""
+    rng = np.random.Generator(np.random.Philox(8))
+    sound = {"xyxy": [10, 4, 30, 16], "xywh": [10, 4, 20, 12], "cxcywh": [20, 10, 20, 12]}
+    fraction = np.array([40, 20, 40, 20]) if unit == "1" else 1
+    rows = [
+        {
+            "i": rng.integers(0, 255, (20, 40, 3), dtype=np.uint8),
+            "b": np.array([np.array(numbers, float)]),
+        }
+        for numbers in (np.array(sound[form]) / fraction, box)
+    ]
+    found = [f[:2] + f[3:] for f in said(schema, *rows) if f[0] == "DC409"]
+    assert found == ([] if told is None else [("DC409", told, [1])])
+
+
 AREAS = """
 fields:
   b: {role: boxes, shape: [N, 4], unit: px, areas: a}

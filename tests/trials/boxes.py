@@ -45,6 +45,51 @@ def _shrunk(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     return changed(piece, box=piece.fields["box"] * value)
 
 
+_YOLO_SCHEMA = {
+    "fields": {
+        "image": {"role": "image", "shape": ["H", "W", 3]},
+        "box": {
+            "role": "boxes",
+            "shape": ["N", 4],
+            "unit": "1",
+            "box_format": "cxcywh",
+            "pixels_of": "image",
+        },
+    }
+}
+_SMALL = np.array([64, 48])
+
+
+def _labelled(rng: np.random.Generator) -> Samples:
+    """Pictures with one to five boxes each: centre and size in fractions."""
+    made: Samples = []
+    for number in range(_COUNT):
+        size = rng.uniform(0.05, 0.5, (int(rng.integers(1, 6)), 2))
+        centre = rng.uniform(size / 2, 1 - size / 2)
+        fields = {
+            "image": rng.integers(0, 255, (_SMALL[1], _SMALL[0], 3), dtype=np.uint8),
+            "box": np.round(np.concatenate([centre, size], axis=1), 6),
+        }
+        made.append(sample(f"p{number:02d}", fields))
+    return made
+
+
+def _multiplied(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Boxes in pixels, of the picture or of a larger one."""
+    del rng
+    return changed(piece, box=piece.fields["box"] * np.tile(_SMALL, 2) * value)
+
+
+FRACTIONS = Trial(
+    "fractions-in-pixels",
+    "DC409",
+    _YOLO_SCHEMA,
+    _labelled,
+    edited(0.2, _multiplied),
+    (Size("of the picture", 1.0),),
+    "pixels",
+)
+
 CORNERS, OLD_AREAS = (
     Trial(
         "corners-as-sides",

@@ -24,19 +24,27 @@ _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
 
 @measure(
     "boxes",
-    version=2,
+    version=3,
     per="sample",
-    uses=("fields.role", "fields.encloses", "fields.pixels_of", "fields.columns", "fields.absent"),
+    uses=(
+        "fields.role",
+        "fields.encloses",
+        "fields.pixels_of",
+        "fields.box_format",
+        "fields.columns",
+        "fields.absent",
+    ),
 )
 def boxes(block: Block, schema: Schema) -> Columns:
     """Defects of boxes: counts by kind, and the extent of boxes in pictures.
 
-    A box is centre, size, and perhaps yaw about z [rad]; in a picture x_min, y_min, x_max, y_max
-    [px]. Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a
-    size not above 0; `:nan` with a number that is not finite; `:empty` sound ones without a point
-    of the field that they enclose, for either sign of the yaw. `:first`: the first box with a
-    defect, -1 for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min, largest
-    x_max and y_max; `:box_centres`: the same of their centres.
+    A box is centre, size, and perhaps yaw about z [rad]; in a picture the numbers of its
+    `box_format`, in pixels or in fractions of the picture. Counts, for each field: `<field>:boxes`;
+    `:zero` all numbers 0; `:flat` otherwise with a size not above 0; `:nan` with a number that is
+    not finite; `:empty` sound ones without a point of the field that they enclose, for either sign
+    of the yaw. `:first`: the first box with a defect, -1 for none. For sound boxes in a picture
+    `:box_ends`: smallest x_min and y_min, largest x_max and y_max; `:box_centres`: the same of
+    their centres.
     """
     columns: dict[str, Measured] = {}
     for name, spec in schema.of_role("boxes"):
@@ -48,7 +56,7 @@ def boxes(block: Block, schema: Schema) -> Columns:
             around = column_of(block, schema, spec.encloses) if spec.encloses else None
             box_counts = [_kinds(column[i], around, i) for i in range(len(block))]
         elif width == 4 and spec.pixels_of:
-            both = [_in_pixels(column[i]) for i in range(len(block))]
+            both = [_in_picture(to_corners(column[i], spec)) for i in range(len(block))]
             box_counts = [counts for counts, _ in both]
             ends = np.array([end for _, end in both])
             sound = np.isfinite(ends[:, 0])
@@ -63,13 +71,30 @@ def boxes(block: Block, schema: Schema) -> Columns:
     return dict(columns)
 
 
-def _in_pixels(rows: Array) -> tuple[tuple[int, ...], Array]:
-    """Return the counts of `boxes` for boxes [N, 4] in pixels, and the extent of the sound ones.
+def to_corners(rows: Array, spec: FieldSpec) -> Array:
+    """Return boxes in the form x_min, y_min, x_max, y_max.
 
     Shapes:
-        returns: the counts; float64 (8), boxes and then centres, NaN where no box is sound
+        rows: real (boxes, 4), in the format of the field
+        returns: float64 (boxes, 4), in the same unit
     """
     values = rows.astype(np.float64)
+    low, size = values[:, :2], values[:, 2:]
+    if spec.box_format == "cxcywh":
+        low = low - size / 2
+    if spec.box_format in {"cxcywh", "xywh"}:
+        # A box of all zeros stays one, and a size of 0 or below gives corners in that order.
+        return np.concatenate([low, low + size], axis=1)
+    return values
+
+
+def _in_picture(values: Array) -> tuple[tuple[int, ...], Array]:
+    """Return the counts of `boxes` for corners in a picture, and the extent of the sound ones.
+
+    Shapes:
+        values: float64 (boxes, 4)
+        returns: the counts; float64 (8), boxes and then centres, NaN where no box is sound
+    """
     nan = ~np.isfinite(values).all(axis=1)
     zero = (values == 0).all(axis=1)
     low = values[:, :2]
@@ -152,7 +177,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Every box has a size above 0 and finite numbers, and is not all zeros. With ``encloses``,
         each box contains a point (warning). With ``pixels_of``, the centre of each box (error) and
         the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
-        of a sample lie within the first pixel (error).
+        of a sample lie within the first pixel (error). Boxes in fractions of the image (``unit:
+        "1"``) are not in pixels (error).
     Why it matters:
         A size of 0 gives an infinite or NaN regression target. An empty box teaches the model to
         see objects that are not there.
@@ -225,22 +251,38 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     ):
         return
     measured = rows.measured(f":{name}:box_ends") & (rows[f"{picture}:ndim"] > 1)
-    edge = rows[f"{picture}:dims"][:, 1::-1]
+    edge = rows[f"{picture}:dims"][:, 1::-1].astype(np.float64)
+    is_share = spec.unit == "1"
+    pixels = np.concatenate([edge, edge], axis=1) if is_share else 1.0
 
     def beyond(stat: str) -> Array:
-        ends = rows[f":{name}:{stat}"]
+        ends = rows[f":{name}:{stat}"] * pixels
         return np.where(measured, np.maximum(-ends[:, :2], ends[:, 2:] - edge).max(axis=1), 0)
 
     reach = beyond("box_ends")
     away = beyond("box_centres") > _EDGE
     where = f" ({spec.file})" if spec.file else ""
     ends = rows[f":{name}:box_ends"]
-    tiny = (
-        measured
-        & (ends.min(axis=1) >= 0)
-        & (ends.max(axis=1) <= 1)
-        & (edge.min(axis=1) >= _PICTURE)
-    )
+    large = edge.min(axis=1) >= _PICTURE
+    tiny = measured & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & large & (not is_share)
+    # Fractions that are pixels: far above 1, and within the picture.
+    whole = (ends.max(axis=1) >= _PICTURE / 2) & (ends[:, 2:] <= edge + _EDGE).all(axis=1)
+    whole &= measured & large & is_share & (ends.min(axis=1) >= -_EDGE)
+    if whole.any():
+        away &= ~whole
+        reach = np.where(whole, 0, reach)
+        yield Failure(
+            whole,
+            f"{name}{where}: the boxes of {pluralize(int(whole.sum()))} reach up to "
+            f"{float(ends[whole].max()):,.0f}; fractions of {picture} are at most 1.",
+            measured={"largest": float(ends[whole].max())},
+            expected={"largest": "..1"},
+            cause=Cause("in pixels, not divided by the width and height of the picture", "pixels"),
+            fix="Divide x by the width of the picture, and y by its height.",
+            kind="pixels",
+            order=ends.max(axis=1),
+            extra=(name,),
+        )
     if tiny.any():
         yield Failure(
             tiny,
@@ -333,7 +375,12 @@ _FEWEST = 8  # boxes whose areas tell how the others were written
 _MOST_SAME = 0.8  # share of boxes whose area is their own, or that of their numbers as corners
 
 
-@measure("areas", per="sample", uses=("fields.role", "fields.areas", "fields.absent"))
+@measure(
+    "areas",
+    version=2,
+    per="sample",
+    uses=("fields.role", "fields.areas", "fields.box_format", "fields.absent"),
+)
 def areas(block: Block, schema: Schema) -> Columns:
     """Stated areas of boxes [N, 4] against the boxes, for each field that has them.
 
@@ -350,7 +397,7 @@ def areas(block: Block, schema: Schema) -> Columns:
             continue
         if column.values.ndim != 2 or column.values.shape[1] != 4 or stated.values.ndim != 1:
             continue
-        pairs = [(column[i], np.atleast_1d(stated[i])) for i in range(len(block))]
+        pairs = [(to_corners(column[i], spec), np.atleast_1d(stated[i])) for i in range(len(block))]
         fits = np.array([len(rows) == len(numbers) for rows, numbers in pairs])
         counts = np.array(
             [
@@ -367,7 +414,7 @@ def areas(block: Block, schema: Schema) -> Columns:
 
 def _area_counts(rows: Array, stated: Array) -> tuple[int, ...]:
     """Return the counts of `areas` of one sample."""
-    values, area = rows.astype(np.float64), stated.astype(np.float64)
+    values, area = rows, stated.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         sides = values[:, 2:] - values[:, :2]
         told = np.isfinite(values).all(axis=1) & (sides > 0).all(axis=1) & (area > 0)
