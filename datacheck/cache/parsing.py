@@ -15,7 +15,13 @@ from datacheck.cache.layout import Grid
 from datacheck.cache.windows import Windows
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
-from datacheck.runtime.documents import check_depth, check_values, count_values
+from datacheck.runtime.documents import (
+    DEPTH,
+    check_depth,
+    check_values,
+    count_brackets,
+    count_values,
+)
 
 DOCUMENT_BYTES = 4 << 20  # zarr.json, inputs.json, commit.json
 SOURCES = 2_500_000  # source files of a cache
@@ -70,6 +76,9 @@ _KINDS = {"array", "text", "json"}
 _FIELD_VALUES = 2_000
 _FIELD_BYTES = 256 << 10
 FIELDS_BYTES = 64 << 20  # attributes of all fields
+# JSON values of all documents of groups and arrays: names may share one file, and parsing a value
+# takes up to a microsecond. The document of an array has about 60 and those of its attributes.
+DOCUMENTS_VALUES = 4_000_000
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
@@ -98,7 +107,8 @@ def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
         ValueError: it is no JSON object, or has too many values (`most_values`) or levels.
     """
     document = json_object(raw, most_values(path))
-    check_depth(document)
+    if count_brackets(raw) > DEPTH:
+        check_depth(document)
     return document
 
 
@@ -252,6 +262,16 @@ def check_attributes(size: int) -> None:
     """Raise `ValueError` if the attributes of all fields so far have too many bytes."""
     if size > FIELDS_BYTES:
         msg = f"fields with more than {FIELDS_BYTES:,} bytes of attributes"
+        raise ValueError(msg)
+
+
+def check_document_values(values: int) -> None:
+    """Raise `ValueError` if the documents of groups and arrays parsed so far have too many values."""
+    if values > DOCUMENTS_VALUES:
+        msg = (
+            f"the {layout.ZARR} documents of the cache have more than {DOCUMENTS_VALUES:,} values, "
+            f"counted once for each name"
+        )
         raise ValueError(msg)
 
 

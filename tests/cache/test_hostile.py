@@ -519,6 +519,58 @@ def test_a_document_of_too_many_values_or_levels_is_refused(text):
     assert parsing.parse_document(b'{"a":' * 64 + b"1" + b"}" * 64)
 
 
+def test_documents_of_a_cache_share_one_limit_of_values(whole, tmp_path):
+    """One file of 4 MiB under 62 names took 80 s of a processor whenever the cache was opened."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    document = b'{"node_type":"group","a":[' + b"[]," * 1_398_000 + b"1]}"
+    first = folder / "fields/g0/zarr.json"
+    for i in range(62):
+        (folder / f"fields/g{i}").mkdir()
+        if i:
+            os.link(first, folder / f"fields/g{i}/zarr.json")
+        else:
+            first.write_bytes(document)
+    sealed(folder)
+    # 1,398,000 commas and brackets each, and two: only one of the documents is below the limit.
+    assert 2 * 1_398_000 < parsing.DOCUMENTS_VALUES < 4 * 1_398_000
+    parsed = []
+    parse = parsing.parse_document
+
+    def counted(raw, path=""):
+        parsed.append(path)
+        return parse(raw, path)
+
+    said = r"fields/g1/zarr\.json: .* more than 4,000,000 values"
+    with (
+        mock.patch.object(parsing, "parse_document", counted),
+        pytest.raises(CorruptionError, match=said),
+    ):
+        open_cache(folder)
+    assert [path for path in parsed if path.startswith("fields/g")] == ["fields/g0/zarr.json"]
+    # With damage elsewhere, the documents of the fields are read to name the damage.
+    edit(folder / "samples/digest/c.0", lambda raw: bytes(8) + raw[8:])
+    sizes = []
+    with mock.patch(
+        "datacheck.cache.damage.parse_document", lambda raw: sizes.append(len(raw)) or parse(raw)
+    ):
+        assert [problem.file for problem in verify(folder)] == ["samples/digest/c.0"]
+    assert sizes.count(len(document)) == 1
+
+
+def test_many_arrays_and_attributes_are_far_below_the_limit_of_values(tmp_path):
+    """Columns of 500 names in each field, and arrays beyond the fields."""
+    columns = [f"column {i}" for i in range(500)]
+    specs = {
+        f"x{i}": ArraySpec("int8", (), f"D{i}", optional=True, attrs={"columns": columns})
+        for i in range(50)
+    }
+    folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, np.zeros(2, np.int8))])
+    cache = open_cache(folder)
+    assert len(cache.fields) == 50
+    # 500 for the columns of a field, and less than 100 for each of its four arrays
+    assert 50 * 500 < cache._document_values < 50 * (500 + 4 * 100) + 1000
+
+
 def test_findings_have_no_more_values_than_so_many_samples_can_have(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / whole.name)
     assert open_cache(folder).findings()
