@@ -36,6 +36,9 @@ CHUNK_BYTES = 4 << 30  # one decoded inner chunk of one row
 # One decoded inner chunk of several rows, all decoded to read any of them: 16 times the size that a
 # build writes.
 ROWS_BYTES = 1 << 20
+# Inner chunks of one shard: its index, of 16 bytes each, is read whole. A build writes at most two
+# million of a fixed field; of a ragged field so many are more than 64 GiB of one shard.
+SHARD_CHUNKS = 1 << 22
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample; also its rows of one ragged field
 # One text or JSON value: as a Python object it takes up to seven times as much.
 TEXT_BYTES = 512 << 20
@@ -45,6 +48,7 @@ WINDOWS_BYTES = 4 << 30  # such windows in one batch
 # Absent chunks of a field: other writers omit chunks that hold only the fill value.
 ABSENT_BYTES = 256 << 20
 ABSENT_TABLE_BYTES = 16 << 20  # the same for a table, which is read whole
+ABSENT_CHUNK_BYTES = 64  # counted of a smaller chunk, whose entries take memory, too
 
 
 def most_bytes(path: str) -> int:
@@ -57,8 +61,13 @@ def most_values(path: str) -> int:
     return 2 * VALUES if path in _SOURCE_DOCUMENTS else VALUES
 
 
-def check_chunk(grid: layout.Grid) -> None:
-    """Raise `ValueError` if an inner chunk is too large to decode."""
+def check_chunks(grid: layout.Grid) -> None:
+    """Raise `ValueError` if an inner chunk is too large to decode, or a shard has too many."""
+    if grid.chunks_per_shard > SHARD_CHUNKS:
+        msg = (
+            f"{grid.chunks_per_shard:,} inner chunks of a shard; at most {SHARD_CHUNKS:,} are read"
+        )
+        raise ValueError(msg)
     limit, rows = (
         (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
     )

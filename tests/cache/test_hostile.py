@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import tempfile
 import traceback
@@ -850,6 +851,27 @@ def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, 
         assert not cache.made.any()
 
 
+@pytest.mark.parametrize(("chunks", "refused"), [(4, False), (5, True)])
+def test_small_chunks_that_are_not_stored_count_with_their_entries(tmp_path, chunks, refused):
+    """A chunk of one byte that is not stored takes 16 bytes of the index: it counts as 64."""
+    folder = sparse(tmp_path, chunks, [layout.ABSENT, layout.ABSENT])
+    rows = chunks << 16
+    rewritten(folder / "samples/made/zarr.json", CHUNK, [1])
+    index = np.full((rows, 2), layout.ABSENT, "<u8").tobytes()
+    (folder / "samples/made/c.0").write_bytes(
+        index + google_crc32c.value(index).to_bytes(4, "little")
+    )
+    digest = xxhash.xxh3_64_intdigest(b"\0").to_bytes(8, "little")
+    (folder / "digests/samples/made/c.0").write_bytes(digest * rows + bytes(1 << 16))
+    sealed(folder)
+    cache = open_cache(folder)
+    if refused:
+        with pytest.raises(CorruptionError, match=r"samples/made: 20,971,520 bytes of chunks"):
+            cache.made  # noqa: B018
+    else:
+        assert not cache.made.any()
+
+
 @pytest.mark.parametrize(
     ("blocks", "apart", "said"),
     [
@@ -893,6 +915,41 @@ def test_a_chunk_is_stored_in_no_more_bytes_than_it_may_have_and_once(
         return
     with pytest.raises(CorruptionError, match=said):
         open_cache(folder).gather("x", [3, 0])
+
+
+def with_a_sparse_index(place, chunks):
+    """A compressed field of one shard whose index claims that many chunks: a hole, and its crc32c."""
+    samples = [{"x": np.zeros((9, 3), np.float32)}] * 2
+    folder = make_cache(place, {"x": ArraySpec("float32", (3,), "P")}, samples, codec=ZSTD)
+    rewritten(folder / "zarr.json", (*ROOT, "dims"), {"P": chunks})
+    for where, value in ((("shape", 0), chunks), ((*SHAPE, 0), chunks), ((*CHUNK, 0), 1)):
+        rewritten(folder / "fields/x/zarr.json", where, value)
+    crc = google_crc32c.Checksum()
+    for _ in range(chunks >> 16):
+        crc.update(bytes(16 << 16))
+    shard = folder / "fields/x/c.0.0"
+    shard.write_bytes(b"")
+    os.truncate(shard, 16 * chunks)
+    with shard.open("ab") as file:
+        file.write(crc.digest()[::-1])
+    os.truncate(folder / "digests/fields/x/c.0", 8 * chunks)
+    sealed(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("chunks", "said", "most"),
+    [
+        (1 << 22, r"fields/x/c\.0\.0: the shard index has a chunk of 0 bytes", 4 * (16 << 22)),
+        (1 << 23, "8,388,608 inner chunks of a shard; at most 4,194,304 are read", 8 << 20),
+    ],
+)
+def test_an_index_of_holes_takes_little_memory(tmp_path, chunks, said, most):
+    """A shard of 64 million chunks, 2 MB on the disk, took 6 GB of the training at its first sample."""
+    folder = with_a_sparse_index(tmp_path, chunks)
+    peak, told = traced(lambda: open_cache(folder).gather_ragged("x", [0]))
+    assert re.search(said, told)
+    assert peak < most
 
 
 def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
