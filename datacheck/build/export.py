@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 import zipfile
 from collections import Counter
@@ -195,6 +196,33 @@ _LONGEST = 230  # of 255 bytes, because a file has a longer name while it is wri
 _LONGEST_PATH = 2_000  # of 4,095 bytes with the folder of the export
 _DEEPEST = 64  # nested folders
 _RENAMED = "renamed"  # the folder of samples whose keys cannot be file names
+# Field names that a program that unpacks the file would take for another path, or would not print:
+# a control character (a NUL ends a name), a backslash, a drive, an empty part, "." or "..".
+_UNSAFE_MEMBER = re.compile(r"[\0-\x1f\x7f\\]|^[A-Za-z]:/|(?:^|/)\.{0,2}(?:/|$)")
+
+
+def check_members(cache: Cache) -> None:
+    """Raise if the members of an npz file cannot have the names of the fields.
+
+    Raises:
+        UsageError: a name is unsafe as a path, or `numpy.load` takes two names for one.
+    """
+    for name in cache.fields:
+        if _UNSAFE_MEMBER.search(name):
+            msg = (
+                f"{cache.path}: npz has no safe name for the field {name!r}. Rename it in the "
+                f"schema (at:), or choose another format."
+            )
+            raise UsageError(msg)
+        # The member of the shorter name is called like the longer one, or like a folder of it.
+        stems = [name[: match.start()] for match in re.finditer(r"\.npy(?=/|$)", name)]
+        other = next((stem for stem in stems if stem in cache.fields), None)
+        if other is not None:
+            msg = (
+                f"{cache.path}: in npz the fields {other!r} and {name!r} have one name. Rename one "
+                f"in the schema (at:), or choose another format."
+            )
+            raise UsageError(msg)
 
 
 def write_npz(cache: Cache, samples: Iterable[ExportedSample], folder: Path) -> dict[str, object]:
@@ -484,6 +512,8 @@ def export(
     opened = open_cache(cache, split=split)
     if form == "robomimic":
         check(opened)
+    if form == "npz":
+        check_members(opened)
     numbers, left_out = _chosen(opened, form, invalid=invalid)
     if form == "robomimic":
         check_keys(opened, numbers)

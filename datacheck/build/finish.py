@@ -23,9 +23,9 @@ import datacheck
 from datacheck.build.prepare import PreparedBuild
 from datacheck.build.provenance import NOT_MADE, ShardRecord, origin_text
 from datacheck.build.shard import chunk_digests
-from datacheck.cache import layout
+from datacheck.cache import layout, parsing
 from datacheck.cache.manifest import Manifest, content_root, write_manifest
-from datacheck.errors import StorageError
+from datacheck.errors import StorageError, UsageError
 from datacheck.model.sample import ArraySpec, Origin
 from datacheck.runtime import fsops, numerics
 from datacheck.runtime.hashing import canonical_json, digest_bytes, digest_head
@@ -127,6 +127,7 @@ class CacheFinisher:
     def _write_field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
         grid = layout.field_grid(spec, len(self.plan.samples), self.plan.shard_samples, self._rows)
+        _check_shard_chunks(name, grid)
         digests = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
             shard_digests = record.chunks[name]
@@ -330,6 +331,20 @@ def _concatenate(texts: Sequence[bytes]) -> tuple[Array, Array]:
     return np.frombuffer(b"".join(texts), np.uint8), np.array(
         [len(text) for text in texts], np.int64
     )
+
+
+def _check_shard_chunks(name: str, grid: layout.Grid) -> None:
+    """Raise `UsageError` for a field whose shards have more inner chunks than readers accept.
+
+    Only samples of a ragged field that are much larger than the others make so many.
+    """
+    if grid.chunks_per_shard > parsing.SHARD_CHUNKS:
+        msg = (
+            f"{name}: a shard of {grid.chunks_per_shard:,} inner chunks; a cache has "
+            f"{parsing.SHARD_CHUNKS:,} at most. Cut the largest samples into several, or leave the "
+            f"field out (transforms: select)."
+        )
+        raise UsageError(msg)
 
 
 def _names(grid: layout.Grid, first: str | None) -> list[str | None]:

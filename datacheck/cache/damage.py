@@ -19,12 +19,13 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.concurrent_map import concurrent_map
 from datacheck.cache.manifest import CacheFiles, Manifest
-from datacheck.cache.parsing import parse_document, parse_spec
+from datacheck.cache.parsing import check_document_values, parse_document, parse_spec
 from datacheck.cache.problem import Problem, describe_fields
 from datacheck.cache.sharded_array import StoredArray, table_bytes
 from datacheck.cache.store import Store
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.model.sample import ArraySpec
+from datacheck.runtime.documents import count_json
 from datacheck.runtime.machine import usable_cpus
 
 Array = np.ndarray[Any, Any]
@@ -215,6 +216,7 @@ class DamageLocator:
         self._manifest = manifest
         self._damaged = frozenset(damaged)
         self._place = CacheFiles(store, manifest.files, mapped=False, verify="manifest")
+        self._document_values = 0  # of all documents that were parsed
         self._array = lru_cache(_CACHED_ARRAYS)(self._open_array)
         self._field_names = lru_cache(None)(self._fields_of)
         self._row_to_sample = RowToSample(self._table, self._fields)
@@ -254,7 +256,10 @@ class DamageLocator:
         if name in self._damaged:  # it may be a pipe, and reading a pipe can block for ever
             raise LookupError(name)
         with self._place.checked_content(name):
-            return parse_document(self._place.read(name))
+            raw = self._place.read(name)
+            self._document_values += count_json(raw)
+            check_document_values(self._document_values)
+            return parse_document(raw)
 
     @cached_property
     def _root(self) -> layout.Root | None:

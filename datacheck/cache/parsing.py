@@ -15,7 +15,13 @@ from datacheck.cache.layout import Grid
 from datacheck.cache.windows import Windows
 from datacheck.errors import UsageError
 from datacheck.model.sample import ArraySpec
-from datacheck.runtime.documents import check_depth, check_values, count_values
+from datacheck.runtime.documents import (
+    DEPTH,
+    check_depth,
+    check_values,
+    count_brackets,
+    count_values,
+)
 
 DOCUMENT_BYTES = 4 << 20  # zarr.json, inputs.json, commit.json
 SOURCES = 2_500_000  # source files of a cache
@@ -30,6 +36,9 @@ CHUNK_BYTES = 4 << 30  # one decoded inner chunk of one row
 # One decoded inner chunk of several rows, all decoded to read any of them: 16 times the size that a
 # build writes.
 ROWS_BYTES = 1 << 20
+# Inner chunks of one shard: its index, of 16 bytes each, is read whole. A build writes at most two
+# million of a fixed field; of a ragged field so many are more than 64 GiB of one shard.
+SHARD_CHUNKS = 1 << 22
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample; also its rows of one ragged field
 # One text or JSON value: as a Python object it takes up to seven times as much.
 TEXT_BYTES = 512 << 20
@@ -39,6 +48,7 @@ WINDOWS_BYTES = 4 << 30  # such windows in one batch
 # Absent chunks of a field: other writers omit chunks that hold only the fill value.
 ABSENT_BYTES = 256 << 20
 ABSENT_TABLE_BYTES = 16 << 20  # the same for a table, which is read whole
+ABSENT_CHUNK_BYTES = 64  # counted of a smaller chunk, whose entries take memory, too
 
 
 def most_bytes(path: str) -> int:
@@ -51,8 +61,13 @@ def most_values(path: str) -> int:
     return 2 * VALUES if path in _SOURCE_DOCUMENTS else VALUES
 
 
-def check_chunk(grid: layout.Grid) -> None:
-    """Raise `ValueError` if an inner chunk is too large to decode."""
+def check_chunks(grid: layout.Grid) -> None:
+    """Raise `ValueError` if an inner chunk is too large to decode, or a shard has too many."""
+    if grid.chunks_per_shard > SHARD_CHUNKS:
+        msg = (
+            f"{grid.chunks_per_shard:,} inner chunks of a shard; at most {SHARD_CHUNKS:,} are read"
+        )
+        raise ValueError(msg)
     limit, rows = (
         (CHUNK_BYTES, "one row") if grid.chunk == 1 else (ROWS_BYTES, f"{grid.chunk:,} rows")
     )
@@ -70,6 +85,9 @@ _KINDS = {"array", "text", "json"}
 _FIELD_VALUES = 2_000
 _FIELD_BYTES = 256 << 10
 FIELDS_BYTES = 64 << 20  # attributes of all fields
+# JSON values of all documents of groups and arrays: names may share one file, and parsing a value
+# takes up to a microsecond. The document of an array has about 60 and those of its attributes.
+DOCUMENTS_VALUES = 4_000_000
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
@@ -98,7 +116,8 @@ def parse_document(raw: bytes, path: str = "") -> dict[str, Any]:
         ValueError: it is no JSON object, or has too many values (`most_values`) or levels.
     """
     document = json_object(raw, most_values(path))
-    check_depth(document)
+    if count_brackets(raw) > DEPTH:
+        check_depth(document)
     return document
 
 
@@ -252,6 +271,16 @@ def check_attributes(size: int) -> None:
     """Raise `ValueError` if the attributes of all fields so far have too many bytes."""
     if size > FIELDS_BYTES:
         msg = f"fields with more than {FIELDS_BYTES:,} bytes of attributes"
+        raise ValueError(msg)
+
+
+def check_document_values(values: int) -> None:
+    """Raise `ValueError` if the documents of groups and arrays parsed so far have too many values."""
+    if values > DOCUMENTS_VALUES:
+        msg = (
+            f"the {layout.ZARR} documents of the cache have more than {DOCUMENTS_VALUES:,} values, "
+            f"counted once for each name"
+        )
         raise ValueError(msg)
 
 

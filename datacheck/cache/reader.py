@@ -147,6 +147,7 @@ class Cache:
         if shards is not None:
             store.keep(shards, self.manifest.files)
         store.prefetch(opening_documents(self.manifest.files))
+        self._document_values = 0
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._attribute_bytes = 0
@@ -175,8 +176,16 @@ class Cache:
         with self._place.checked_content(path):
             return parsing.parse_document(self._place.read(path), path)
 
+    def _opening_document(self, path: str) -> dict[str, Any]:
+        """Return a document as `document` does, and count its values towards those of opening."""
+        with self._place.checked_content(path):
+            raw = self._place.read(path)
+            self._document_values += count_json(raw)
+            parsing.check_document_values(self._document_values)
+            return parsing.parse_document(raw, path)
+
     def _read_root(self) -> layout.Root:
-        document = self.document(layout.ZARR)
+        document = self._opening_document(layout.ZARR)
         with self._place.checked_content(layout.ZARR):
             return parsing.parse_root(document, len(self.manifest.files))
 
@@ -187,7 +196,7 @@ class Cache:
         alive: WeakValueDictionary[str, StoredArray] = WeakValueDictionary()
         owned = partial(describe_samples, alive, self.fields)
         for name in sorted(n for n in names if not n.startswith("digests")):
-            document = self.document(name + end)
+            document = self._opening_document(name + end)
             if document.get("node_type") != "array":
                 continue
             with self._place.checked_content(name + end):

@@ -130,16 +130,22 @@ def read_shard_chunks(
     """Return the present inner chunks of a shard of the array at `path`.
 
     Raises:
-        CorruptionError: see `read_index`.
+        CorruptionError: see `read_index`; also if a chunk has no bytes.
     """
     name = f"{path}/{grid.shard_file(shard)}"
     index = read_index(cache_files, store, name, grid)
     sizes = index[index[:, 0] != layout.ABSENT, 1]
-    # Summed as Python numbers: sizes from a file could overflow 64 bits.
-    size = sum(sizes.tolist()) + layout.index_bytes(grid)
+    count = len(sizes)
+    # No codec makes such a chunk. An index of zeros may be a hole, which costs no byte on the disk.
+    if not sizes.all():
+        cache_files.fail(f"{name}: the shard index has a chunk of 0 bytes")
+    # No overflow: `read_index` limits the sizes, and their number.
+    ends = np.cumsum(sizes, dtype=np.uint64)
+    packed_bytes = int(ends[-1]) if count else 0
     packed = (
-        size == cache_files.files[name][0]
-        and index.tobytes() == layout.pack_index(grid, sizes)[:-4]
+        packed_bytes + layout.index_bytes(grid) == cache_files.files[name][0]
+        and bool((index[:count, 0] == ends - sizes).all())
+        and bool((index[count:] == layout.ABSENT).all())
     )
     return ShardChunks(sizes, packed)
 
@@ -168,17 +174,21 @@ def read_index(
         index_first: whether the index is at the start of the file; else at its end.
 
     Raises:
-        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, or a
-            chunk has more bytes than any codec produces.
+        CorruptionError: the size or the crc32c is wrong, the index points outside of the file, a
+            chunk has more bytes than any codec produces, or there are too many chunks.
     """
+    with cache_files.checked_content(name):
+        parsing.check_chunks(grid)  # before memory is allocated for each
     length = _checked_length(cache_files, store, name)
     size = layout.index_bytes(grid)
     raw = bytearray(min(size, length))
     store.read_into(name, 0 if index_first else length - len(raw), memoryview(raw))
-    if len(raw) < size or struct.pack("<I", google_crc32c.value(bytes(raw[:-4]))) != raw[-4:]:
+    words = np.frombuffer(raw, np.uint8)[:-4]
+    if len(raw) < size or struct.pack("<I", google_crc32c.value(words)) != raw[-4:]:
         cache_files.fail(f"{name}: the crc32c of the shard index does not match")
-    index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
-    present = index[index[:, 0] != layout.ABSENT]
+    index = words.view("<u8").reshape(-1, 2)
+    is_present = index[:, 0] != layout.ABSENT
+    present = index if is_present.all() else index[is_present]
     offsets = present[:, 0]
     sizes = present[:, 1]
     data_stop = np.uint64(length if index_first else length - size)
@@ -230,14 +240,19 @@ def read_foreign_indices(
             stored stand for too many bytes.
     """
     read = _read_foreign_index if storage.sharded else _single_chunk_index
-    indices = [read(cache_files, store, name, grid, storage) for name in storage.files(path, grid)]
     limit = parsing.ABSENT_BYTES if path.startswith("fields/") else parsing.ABSENT_TABLE_BYTES
-    absent_chunks = sum(int(np.count_nonzero(index[:, 1] == 0)) for index in indices)
-    absent_bytes = absent_chunks * grid.chunk_bytes
-    if absent_bytes > limit:
-        cache_files.fail(
-            f"{path}: {absent_bytes:,} bytes of chunks that are not stored; at most {limit:,}"
-        )
+    indices = []
+    absent_bytes = 0
+    for name in storage.files(path, grid):
+        index = read(cache_files, store, name, grid, storage)
+        absent_chunks = int(np.count_nonzero(index[:, 1] == 0))
+        absent_bytes += absent_chunks * max(grid.chunk_bytes, parsing.ABSENT_CHUNK_BYTES)
+        # After each shard: the indices of all may take more memory than there is.
+        if absent_bytes > limit:
+            cache_files.fail(
+                f"{path}: {absent_bytes:,} bytes of chunks that are not stored; at most {limit:,}"
+            )
+        indices.append(index)
     return indices
 
 
@@ -252,7 +267,6 @@ def _read_foreign_index(
     ends = stored[:, 0] + stored[:, 1]
     if (stored[1:, 0] < ends[:-1]).any():
         cache_files.fail(f"{name}: the shard index has chunks that lie over each other")
-    index = index.copy()
     index[absent] = 0
     return index
 

@@ -106,7 +106,7 @@ class StoredArray:
                 grid, codec = own
                 self.grid = grid
                 self._storage = ChunkStorage(codec)
-            parsing.check_chunk(self.grid)
+            parsing.check_chunks(self.grid)
             _check_codec(path, self._storage.codec)
         self.codec = self._storage.codec
         self.dtype = np.dtype(self.grid.dtype).newbyteorder("<")

@@ -19,6 +19,9 @@ SEGMENTS = 80
 # text tokenized for a picture; templates and tokenizers are slow
 _TEXT_BYTES = 200_000
 _IGNORED = -100
+# Kinds of tokens; as one byte each, because a row of tokens may have tens of millions.
+_KINDS = ("plain", "supervised", "masked", "padding")
+_PLAIN, _SUPERVISED, _MASKED, _PADDING = range(len(_KINDS))
 
 
 def plain(text: object) -> dict[str, Any]:
@@ -201,7 +204,7 @@ def tokens(
             f"has shape {list(values.shape)} and type {values.dtype}; tokens are [L] whole numbers"
         )
         raise NotDrawableError(msg)
-    kinds = np.full(len(values), "plain", dtype="<U10")
+    kinds = np.full(len(values), _PLAIN, np.uint8)
     summary = f"{len(values):,} tokens"
     if (
         isinstance(labels, np.ndarray)
@@ -211,26 +214,27 @@ def tokens(
         supervised = ~np.isin(labels, list(ignored) or [_IGNORED])
         if shift:
             supervised = np.concatenate([[False], supervised[:-1]])
-        kinds = np.where(supervised, "supervised", "masked").astype("<U10")
+        kinds = np.where(supervised, np.uint8(_SUPERVISED), np.uint8(_MASKED))
         summary += f", {int(supervised.sum()):,} of them trained on"
     if pad is not None and len(values):
         padding_count = (
             len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
         )
         # padding that is trained on stays "supervised", as it is the fault to show
-        trained = kinds[len(values) - padding_count :] == "supervised"
-        kinds[len(values) - padding_count :][~trained] = "padding"
+        trained = kinds[len(values) - padding_count :] == _SUPERVISED
+        kinds[len(values) - padding_count :][~trained] = _PADDING
         summary += f", {padding_count:,} padding" if padding_count else ""
         summary += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
     show = decode or (lambda part: " ".join(map(str, part.tolist())))
-    runs = _runs(kinds)
+    # Not `_runs`: a list of all runs would take far more memory than the tokens.
+    runs, count = _first_runs(kinds, SEGMENTS)
     segments = []
-    for first, stop in runs[:SEGMENTS]:
+    for first, stop in runs:
         end = min(stop, first + 4 * LETTERS)
-        segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
+        segment = _segment(_KINDS[kinds[first]], show(values[first:end]), tokens=stop - first)
         # count at least one character for each token that is not decoded
         segments.append(segment | {"left_out": segment["left_out"] + stop - end})
-    return _text_preview(segments, summary, len(runs))
+    return _text_preview(segments, summary, count)
 
 
 def decoded(tokenizer: Tokenizer, ids: Array) -> str:
@@ -248,6 +252,19 @@ def _runs(kinds: Array) -> list[tuple[int, int]]:
     """Return (first, stop) of each run of equal kinds."""
     edges = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
     return [(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def _first_runs(kinds: Array, most: int) -> tuple[list[tuple[int, int]], int]:
+    """Return (first, stop) of the first `most` runs of equal kinds, and the number of all runs."""
+    changes = kinds[1:] != kinds[:-1]
+    runs: list[tuple[int, int]] = []
+    first = 0
+    while first < len(kinds) and len(runs) < most:
+        ahead = changes[first:]
+        stop = first + int(ahead.argmax()) + 1 if ahead.any() else len(kinds)
+        runs.append((first, stop))
+        first = stop
+    return runs, int(np.count_nonzero(changes)) + 1
 
 
 def _segment(kind: str, text: str, who: str = "", tokens: int | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from datacheck.build import make_shards
 from datacheck.build.builder import build_cache
 from datacheck.build.fingerprint import Fingerprint
 from datacheck.build.target import FolderTarget
-from datacheck.cache import layout, open_cache
+from datacheck.cache import layout, open_cache, parsing
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store
 from datacheck.errors import NondeterministicBuildError, UsageError
@@ -309,6 +309,20 @@ def test_a_cache_of_nothing_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="none of 1 samples can be read"):
         build_cache(job_of(schema_of({"x": {"shape": [4, 3]}}), data), tmp_path / "out")
     assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
+
+
+def test_a_shard_of_more_chunks_than_readers_accept_is_refused(tmp_path, monkeypatch):
+    """Rows of 12 bytes: 4,096 of them are 48 KiB, so 5,000 take two inner chunks."""
+    data = tmp_path / "data"
+    data.mkdir()
+    np.savez(data / "a.npz", points=np.ones((5000, 3), np.float32))
+    schema = schema_of({"points": {"role": "points", "shape": ["P", 3], "dtype": "float32"}})
+    monkeypatch.setattr(parsing, "SHARD_CHUNKS", 1)
+    with pytest.raises(
+        UsageError, match="points: a shard of 2 inner chunks; a cache has 1 at most"
+    ):
+        build_cache(job_of(schema, data), tmp_path / "out")
+    assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
 def test_text_and_json_come_back_canonical(tmp_path):

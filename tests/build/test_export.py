@@ -172,6 +172,38 @@ def test_a_key_that_no_file_can_have_gets_another_name_that_is_told(tmp_path, ke
     assert export(folder, tmp_path / "tar", "webdataset").samples == 2
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["../../up"], "no safe name for the field '../../up'"),
+        (["/up"], "no safe name for the field '\\x00/up'"),
+        (["a/./b"], "no safe name for the field 'a/./b'"),
+        (["more", "more.npy\0"], "no safe name for the field 'more.npy\\x00'"),
+        (["a\nb"], "no safe name for the field 'a\\nb'"),
+        (["..\\up"], r"no safe name for the field '..\\up'"),
+        (["C:/up"], "no safe name for the field 'C:/up'"),
+        (["more", "more.npy"], "the fields 'more' and 'more.npy' have one name"),
+        (["more", "more.npy/x"], "the fields 'more' and 'more.npy/x' have one name"),
+    ],
+)
+def test_a_field_whose_name_is_no_safe_member_is_refused(tmp_path, names, said):
+    specs = {name: ArraySpec("int8", ()) for name in names}
+    folder = make_cache(tmp_path / "c", specs, [dict.fromkeys(names, np.int8(1))])
+    with pytest.raises(UsageError, match=re.escape(said)):
+        export(folder, tmp_path / "to", "npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_other_names_of_fields_are_the_names_of_members(tmp_path):
+    names = ["obs/rgb", "点云 1", "a..b", "...", ".x", "50%", "q: why?", "x.npy"]
+    specs = {name: ArraySpec("int8", ()) for name in names}
+    sample = {name: np.int8(i) for i, name in enumerate(names)}
+    folder = make_cache(tmp_path / "c", specs, [sample], keys=["k"])
+    export(folder, tmp_path / "to", "npz")
+    with np.load(tmp_path / "to/k.npz") as found:
+        assert {name: int(found[name]) for name in found} == {n: i for i, n in enumerate(names)}
+
+
 # --------------------------------------------------------------------------------------- WebDataset
 
 

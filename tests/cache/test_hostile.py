@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import tempfile
 import traceback
@@ -519,6 +520,58 @@ def test_a_document_of_too_many_values_or_levels_is_refused(text):
     assert parsing.parse_document(b'{"a":' * 64 + b"1" + b"}" * 64)
 
 
+def test_documents_of_a_cache_share_one_limit_of_values(whole, tmp_path):
+    """One file of 4 MiB under 62 names took 80 s of a processor whenever the cache was opened."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    document = b'{"node_type":"group","a":[' + b"[]," * 1_398_000 + b"1]}"
+    first = folder / "fields/g0/zarr.json"
+    for i in range(62):
+        (folder / f"fields/g{i}").mkdir()
+        if i:
+            os.link(first, folder / f"fields/g{i}/zarr.json")
+        else:
+            first.write_bytes(document)
+    sealed(folder)
+    # 1,398,000 commas and brackets each, and two: only one of the documents is below the limit.
+    assert 2 * 1_398_000 < parsing.DOCUMENTS_VALUES < 4 * 1_398_000
+    parsed = []
+    parse = parsing.parse_document
+
+    def counted(raw, path=""):
+        parsed.append(path)
+        return parse(raw, path)
+
+    said = r"fields/g1/zarr\.json: .* more than 4,000,000 values"
+    with (
+        mock.patch.object(parsing, "parse_document", counted),
+        pytest.raises(CorruptionError, match=said),
+    ):
+        open_cache(folder)
+    assert [path for path in parsed if path.startswith("fields/g")] == ["fields/g0/zarr.json"]
+    # With damage elsewhere, the documents of the fields are read to name the damage.
+    edit(folder / "samples/digest/c.0", lambda raw: bytes(8) + raw[8:])
+    sizes = []
+    with mock.patch(
+        "datacheck.cache.damage.parse_document", lambda raw: sizes.append(len(raw)) or parse(raw)
+    ):
+        assert [problem.file for problem in verify(folder)] == ["samples/digest/c.0"]
+    assert sizes.count(len(document)) == 1
+
+
+def test_many_arrays_and_attributes_are_far_below_the_limit_of_values(tmp_path):
+    """Columns of 500 names in each field, and arrays beyond the fields."""
+    columns = [f"column {i}" for i in range(500)]
+    specs = {
+        f"x{i}": ArraySpec("int8", (), f"D{i}", optional=True, attrs={"columns": columns})
+        for i in range(50)
+    }
+    folder = make_cache(tmp_path, specs, [dict.fromkeys(specs, np.zeros(2, np.int8))])
+    cache = open_cache(folder)
+    assert len(cache.fields) == 50
+    # 500 for the columns of a field, and less than 100 for each of its four arrays
+    assert 50 * 500 < cache._document_values < 50 * (500 + 4 * 100) + 1000
+
+
 def test_findings_have_no_more_values_than_so_many_samples_can_have(whole, tmp_path):
     folder = shutil.copytree(whole, tmp_path / whole.name)
     assert open_cache(folder).findings()
@@ -798,6 +851,27 @@ def test_samples_of_tables_that_are_not_stored_are_few(tmp_path, entry, chunks, 
         assert not cache.made.any()
 
 
+@pytest.mark.parametrize(("chunks", "refused"), [(4, False), (5, True)])
+def test_small_chunks_that_are_not_stored_count_with_their_entries(tmp_path, chunks, refused):
+    """A chunk of one byte that is not stored takes 16 bytes of the index: it counts as 64."""
+    folder = sparse(tmp_path, chunks, [layout.ABSENT, layout.ABSENT])
+    rows = chunks << 16
+    rewritten(folder / "samples/made/zarr.json", CHUNK, [1])
+    index = np.full((rows, 2), layout.ABSENT, "<u8").tobytes()
+    (folder / "samples/made/c.0").write_bytes(
+        index + google_crc32c.value(index).to_bytes(4, "little")
+    )
+    digest = xxhash.xxh3_64_intdigest(b"\0").to_bytes(8, "little")
+    (folder / "digests/samples/made/c.0").write_bytes(digest * rows + bytes(1 << 16))
+    sealed(folder)
+    cache = open_cache(folder)
+    if refused:
+        with pytest.raises(CorruptionError, match=r"samples/made: 20,971,520 bytes of chunks"):
+            cache.made  # noqa: B018
+    else:
+        assert not cache.made.any()
+
+
 @pytest.mark.parametrize(
     ("blocks", "apart", "said"),
     [
@@ -841,6 +915,41 @@ def test_a_chunk_is_stored_in_no_more_bytes_than_it_may_have_and_once(
         return
     with pytest.raises(CorruptionError, match=said):
         open_cache(folder).gather("x", [3, 0])
+
+
+def with_a_sparse_index(place, chunks):
+    """A compressed field of one shard whose index claims that many chunks: a hole, and its crc32c."""
+    samples = [{"x": np.zeros((9, 3), np.float32)}] * 2
+    folder = make_cache(place, {"x": ArraySpec("float32", (3,), "P")}, samples, codec=ZSTD)
+    rewritten(folder / "zarr.json", (*ROOT, "dims"), {"P": chunks})
+    for where, value in ((("shape", 0), chunks), ((*SHAPE, 0), chunks), ((*CHUNK, 0), 1)):
+        rewritten(folder / "fields/x/zarr.json", where, value)
+    crc = google_crc32c.Checksum()
+    for _ in range(chunks >> 16):
+        crc.update(bytes(16 << 16))
+    shard = folder / "fields/x/c.0.0"
+    shard.write_bytes(b"")
+    os.truncate(shard, 16 * chunks)
+    with shard.open("ab") as file:
+        file.write(crc.digest()[::-1])
+    os.truncate(folder / "digests/fields/x/c.0", 8 * chunks)
+    sealed(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("chunks", "said", "most"),
+    [
+        (1 << 22, r"fields/x/c\.0\.0: the shard index has a chunk of 0 bytes", 4 * (16 << 22)),
+        (1 << 23, "8,388,608 inner chunks of a shard; at most 4,194,304 are read", 8 << 20),
+    ],
+)
+def test_an_index_of_holes_takes_little_memory(tmp_path, chunks, said, most):
+    """A shard of 64 million chunks, 2 MB on the disk, took 6 GB of the training at its first sample."""
+    folder = with_a_sparse_index(tmp_path, chunks)
+    peak, told = traced(lambda: open_cache(folder).gather_ragged("x", [0]))
+    assert re.search(said, told)
+    assert peak < most
 
 
 def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):

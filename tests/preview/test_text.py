@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import tracemalloc
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import orjson
@@ -112,6 +114,35 @@ def test_tokens_tell_labels_and_padding_apart():
     for bad in (np.zeros((2, 2), int), np.zeros(3), np.zeros(0, int)):
         with pytest.raises(NotDrawableError):
             tokens(bad)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_many_tokens_take_a_few_bytes_each(every):
+    """A name of its kind for each token took 40 bytes, a list of the runs 100."""
+    count = 1 << 21
+    ids = np.zeros(count, np.uint8)
+    labels = np.zeros(count, np.int8)
+    labels[::every] = -100
+    tracemalloc.start()
+    made = tokens(ids, labels, pad=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    runs = 1 if every == 1 else count
+    trained = 0 if every == 1 else count // 2
+    assert f"{count:,} tokens, {trained:,} of them trained on" in made["about"]
+    assert made["more"] == max(0, runs - SEGMENTS)
+    assert kinds(made) == (["masked", "supervised"] * SEGMENTS)[: min(runs, SEGMENTS)]
+    assert peak < 16 * count
+
+
+@given(st.lists(st.sampled_from([-100, 7]), min_size=1, max_size=300), st.integers(0, 5))
+def test_runs_of_tokens_are_those_that_a_loop_counts(labels, padded):
+    ids = np.array([5] * len(labels) + [0] * padded)
+    made = tokens(ids, np.array(labels + [-100] * padded), pad=0)
+    each = ["masked" if label == -100 else "supervised" for label in labels]
+    expected = [(kind, len(list(run))) for kind, run in groupby(each + ["padding"] * padded)]
+    assert [(s["is"], s["tokens"]) for s in made["segments"]] == expected[:SEGMENTS]
+    assert made["more"] == max(0, len(expected) - SEGMENTS)
 
 
 def test_ids_that_are_of_no_token_are_named(folder):
