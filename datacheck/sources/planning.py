@@ -22,7 +22,7 @@ from datacheck.formats.foreign import is_ancillary, unsupported_format
 from datacheck.model.table import NOT_LISTED, Note
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import Schema, TokenizerSpec, file_templates
-from datacheck.schema.patterns import Template, parse
+from datacheck.schema.patterns import Template, limited_matching, parse
 from datacheck.sources.base import Item, Work
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import DEPTH, Listing
@@ -97,7 +97,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         and compressed, as Streaming may leave it, the plain one is read, as Streaming does.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    matched_files = _without_packed(list(_matched_files(schema, listing)))
+    with limited_matching(f"{schema.name}, samples.files", len(listing.entries)):
+        matched_files = _without_packed(list(_matched_files(schema, listing)))
     check_alone(schema, listing.alone)
     _check_inside(schema, listing.alone, matched_files)
     lists = _Lists(schema, listing)
