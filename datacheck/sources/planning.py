@@ -118,7 +118,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         if path not in claimed and not root_of(listing.roots, path)[0]
     ]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
-    unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
+    with limited_matching(f"{schema.name}, file of the fields", len(leftover)):
+        unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [
         *lists.notes,
         *_junk_notes(listing),
@@ -246,7 +247,9 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
         for path in listing.entries.paths
         if path.endswith(tails) and _matches_any(path, companions)
     )
-    return {path for path in candidates if not _matches_any(path, opened)}
+    where = f"{schema.name}, samples.companions"
+    with limited_matching(where, len(listing.entries)):
+        return {path for path in candidates if not _matches_any(path, opened)}
 
 
 def _matches_any(path: str, templates: Sequence[Template]) -> bool:
@@ -555,12 +558,13 @@ class _Lists:
 
     def _read_lists(self) -> None:
         paths = self._listing.entries.paths
-        matched_lists = [
-            (size, path, names | given_names)
-            for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
-            for template, given_names in self._known
-            if (names := template.match(path)) is not None
-        ]
+        with limited_matching(f"{self._schema.name}, samples.list", len(paths)):
+            matched_lists = [
+                (size, path, names | given_names)
+                for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
+                for template, given_names in self._known
+                if (names := template.match(path)) is not None
+            ]
         # Small lists first, so that a large one cannot use up their share of the line limit.
         for _, path, names in sorted(matched_lists, key=itemgetter(0)):
             self._read_list(path, names)

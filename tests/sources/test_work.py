@@ -987,11 +987,30 @@ def test_the_first_absent_shard_is_named(tmp_path):
     assert note.reason.endswith("the first absent one is x.tfrecord-00002-of-00004")
 
 
-def test_file_patterns_that_take_too_long_are_one_message(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("samples", "fields", "where"),
+    [
+        ({"files": "{id:(?:x*){1000}y}.npy"}, {}, "samples.files"),
+        ({"files": "{id}.txt", "list": "{split:(?:x*){1000}y}.npy"}, {}, "samples.list"),
+        (
+            {"files": "{id}.txt", "each": "/{n}"},
+            {"file": "{n:(?:x*){1000}y}.npy"},
+            "file of the fields",
+        ),
+        (
+            {"files": "{id}.txt", "companions": {"more": "{id:(?:x*){1000}y}.npy"}},
+            {},
+            "samples.companions",
+        ),
+    ],
+)
+def test_patterns_that_take_too_long_are_one_message(tmp_path, monkeypatch, samples, fields, where):
     """Each name takes a thousand steps at each of 4,000 letters: an hour for all of them."""
     monkeypatch.setattr(patterns, "_MATCHING_SECONDS", 0.5)
     monkeypatch.setattr(patterns, "_NAME_SECONDS", 0)
     names = ["x" * 4000 + f"{number}.npy" for number in range(1000)]
     listing = Listing(tmp_path, Entries.of([Entry(name, 1, 0, 0, 0, 0) for name in names]))
-    with pytest.raises(SchemaError, match=r"samples.files: matching .* 1,000 names takes more"):
-        plan_work(schema("{id:(?:x*){1000}y}.npy"), listing)
+    document = {"datacheck": 1, "name": "mine", "samples": samples, "fields": {"x": fields}}
+    match = work_of.unopened_companions if "companions" in samples else plan_work
+    with pytest.raises(SchemaError, match=rf"{where}: matching .* 1,000 names takes more"):
+        match(Schema.model_validate(document), listing)
