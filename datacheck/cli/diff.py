@@ -137,6 +137,10 @@ def _tree_lines(noun: str, tree: TreeDiff, changes: Sequence[Mapping[str, Any]])
         tree.reordered.items(),
         lambda pair: f"{pair[0]} has what {pair[1]} had",
     )
+    if tree.more_copies:
+        one = tree.more_copies == 1
+        copies = "copy is" if one else "copies are"
+        yield f"{tree.more_copies:,} more {copies} listed without {'its' if one else 'their'} origin"
 
 
 def _changed_fields(changes: Sequence[Mapping[str, Any]], name: str) -> str:

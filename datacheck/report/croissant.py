@@ -28,7 +28,7 @@ from datacheck.scan.run_documents import finished_run, read_result, read_schema,
 from datacheck.scan.run_state import RunState, read_state
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.listing import Listing
-from datacheck.sources.roots import NOT_WHOLE, Entry, Roots
+from datacheck.sources.roots import NOT_WHOLE, Entry, Roots, root_of
 
 PROPERTIES = (
     "name",
@@ -268,7 +268,7 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
             f"its SHA-256; datacheck's digest is of all. Cards of fewer, larger files (tar, "
             f"Parquet) have them."
         ]
-    prefixes = {f"@{name}/": _path_prefix(folder, base) for name, folder in listing.roots.items()}
+    prefixes = {name: _path_prefix(folder, base) for name, folder in listing.roots.items()}
     named = _entries_by_name(listing, base, prefixes)
     with ThreadPoolExecutor(usable_cpus()) as pool:
         digests = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
@@ -285,7 +285,7 @@ def _file_objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], l
         notes.append(
             f"{folders:,} Zarr folders are not listed by themselves: a folder has no SHA-256"
         )
-    unlisted = [clean(root[1:-1]) for root, prefix in prefixes.items() if prefix is None]
+    unlisted = [clean(root) for root, prefix in prefixes.items() if prefix is None]
     if unlisted:
         notes.append(
             f"files of --root {', '.join(unlisted)} are not listed: put the card into a folder "
@@ -302,16 +302,16 @@ def _entries_by_name(
     Args:
         listing: the files; those of an extra folder have paths that begin with ``@NAME/``.
         base: the folder that names are relative to.
-        prefixes: by the beginning of such a path, what takes its place in the name.
+        prefixes: by extra folder, what names of its files begin with.
     """
     named: dict[str, Entry] = {}
     data_prefix = _path_prefix(listing.root, base)
     for entry in listing.entries:
-        root = next((root for root in prefixes if entry.path.startswith(root)), "")
+        root, inner = root_of(prefixes, entry.path)
         prefix = prefixes[root] if root else data_prefix
         if prefix is not None:
             # An extra folder may lie in the data folder: its files are listed once.
-            named.setdefault(prefix + entry.path.removeprefix(root), entry)
+            named.setdefault(prefix + inner, entry)
     return named
 
 

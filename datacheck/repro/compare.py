@@ -7,6 +7,7 @@ import stat
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +37,8 @@ _KIND_NAMES = {
 }
 Content = Any  # a digest, or several: hashable, and equal for equal content
 _COPIED = 4096  # length limit of a name as the origin of copies, which is repeated for each copy
+# Letters of all repeated origins: two manifests of 6 MB would otherwise make 480 MB of JSON.
+_COPIED_LETTERS = 8 * 1024 * 1024
 _DATA_KINDS = {"dataset", "file", "manifest"}
 
 
@@ -52,7 +55,8 @@ class TreeDiff:
         swapped: pairs in both that have exchanged contents; the smaller name first.
         reordered: in both; by name, the name that held its content before and lost it.
         copies: by added or changed name, the name of the first that had the same content; names of
-            more than 4,096 letters are left out.
+            more than 4,096 letters are left out, and all beyond 8,388,608 letters of such names.
+        more_copies: number of copies that `copies` leaves out because of their number.
     """
 
     added: list[str] = field(default_factory=list)
@@ -62,6 +66,7 @@ class TreeDiff:
     swapped: list[tuple[str, str]] = field(default_factory=list)
     reordered: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
+    more_copies: int = 0
 
     def __bool__(self) -> bool:
         return bool(
@@ -83,6 +88,7 @@ class TreeDiff:
             "swapped": [list(pair) for pair in self.swapped],
             "reordered": self.reordered,
             "copies": self.copies,
+            "more_copies": self.more_copies,
         }
 
 
@@ -537,12 +543,12 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
     reordered = {name: before for before, name in sorted(moved_pairs, key=lambda pair: pair[1])}
     changed = [name for name in unpaired if name not in reordered]
     first_names = _first_names(first, {second[name] for name in [*added, *changed]})
-    copies = {
-        name: first_names[second[name]]
-        for name in [*added, *changed]
-        if second[name] in first_names
-    }
-    return TreeDiff(added, removed, changed, renamed, swapped, reordered, copies)
+    copied = [name for name in [*added, *changed] if second[name] in first_names]
+    letters = accumulate(len(first_names[second[name]]) for name in copied)
+    count = sum(total <= _COPIED_LETTERS for total in letters)
+    copies = {name: first_names[second[name]] for name in copied[:count]}
+    more_copies = len(copied) - count
+    return TreeDiff(added, removed, changed, renamed, swapped, reordered, copies, more_copies)
 
 
 def _swaps(

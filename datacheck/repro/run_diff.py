@@ -615,19 +615,27 @@ def _constant_metrics(run: RecordedRun) -> Iterator[str]:
     for (_, name), lines in run.evaluations.items():
         if len(lines) < _CONSTANT:
             continue
-        for metric in lines[0]["values"]:
-            recorded_values = [line["values"].get(metric) for line in lines[:_CONSTANT]]
-            if len(set(map(str, recorded_values))) > 1:
+        # One pass: a line leaves no more metrics to compare than it has values.
+        constant: dict[str, Any] = lines[0]["values"]
+        for line in lines[1:]:
+            values = line["values"]
+            constant = {
+                metric: value
+                for metric, value in constant.items()
+                if metric in values and str(values[metric]) == str(value)
+            }
+            if not constant:
+                break
+        for metric, recorded in constant.items():
+            if (name, metric) in reported:
                 continue
-            recorded_values = [line["values"].get(metric) for line in lines]
-            if len(set(map(str, recorded_values))) == 1 and (name, metric) not in reported:
-                reported.add((name, metric))
-                value = number(recorded_values[0])
-                value_text = "no number" if value is None else f"{value:.6g}"
-                yield (
-                    f"{name} {metric} is {value_text} in all {len(lines)} evaluations: is it the "
-                    f"trained model?"
-                )
+            reported.add((name, metric))
+            value = number(recorded)
+            value_text = "no number" if value is None else f"{value:.6g}"
+            yield (
+                f"{name} {metric} is {value_text} in all {len(lines)} evaluations: is it the "
+                f"trained model?"
+            )
 
 
 def _partial_evaluations(run: RecordedRun) -> Iterator[str]:

@@ -8,12 +8,10 @@ what it yields; the sum of the calls is the rule's `Evaluation`, which knows the
 
 from __future__ import annotations
 
-import re
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import translate
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -28,6 +26,7 @@ from datacheck.rules.evaluation import CallResult, Ending, Evaluation, RecordedF
 from datacheck.rules.row_groups import ReferenceRows, RowGroup, RowGroups
 from datacheck.rules.selection import Choice, by_dependency, targets
 from datacheck.rules.suppression import FailingRows, FindingsByRow
+from datacheck.schema.globs import Globs, StepLimit
 from datacheck.schema.model import ANY, FieldSpec, Schema, is_pattern
 from datacheck.workers.budget import OutOfTimeError, limited_time
 
@@ -84,9 +83,15 @@ def judge(
             none; None: the schema's rate for all.
 
     Raises:
-        UsageError: a waiver matches no failing sample.
+        UsageError: a waiver matches no failing sample, or the waivers take too long.
     """
-    waivers = {choice.rule.code: _Waivers(choice.settings.ignore) for choice in choices}
+    limit = StepLimit()
+    waivers = {
+        choice.rule.code: _Waivers(
+            choice.settings.ignore, f"schema {schema.name}, rules.{choice.rule.code}.ignore", limit
+        )
+        for choice in choices
+    }
     engine = _RuleEngine(table, RowGroups(table, schema, notes, rates), waivers, reference, second)
     evaluations: dict[str, Evaluation] = {}
     seconds: dict[str, float] = {}
@@ -247,17 +252,13 @@ def with_pairs(
 class _Waivers:
     """The keys and key patterns in a rule's ``ignore``, and which of its entries matched."""
 
-    def __init__(self, ignore: Sequence[str]) -> None:
+    def __init__(self, ignore: Sequence[str], where: str, limit: StepLimit) -> None:
         self._entries = ignore
+        self._patterns = Globs(filter(is_pattern, ignore), where, limit)
         self._matched: set[str] = set()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
-
-    # Compiled on first use: many patterns take a while, which counts as time of their rule.
-    @cached_property
-    def _patterns(self) -> dict[str, re.Pattern[str]]:
-        return {entry: re.compile(translate(entry)) for entry in self._entries if is_pattern(entry)}
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -265,8 +266,7 @@ class _Waivers:
 
     def waives(self, key: str) -> bool:
         """Return whether an entry exempts the sample of this key."""
-        entries = {entry for entry, pattern in self._patterns.items() if pattern.match(key)}
-        entries |= {key} & self._keys
+        entries = {*self._patterns.matching(key), *({key} & self._keys)}
         self._matched |= entries
         return bool(entries)
 

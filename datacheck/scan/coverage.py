@@ -5,10 +5,8 @@ Rule DC113 judges the kinds: it gets one note for each.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -22,6 +20,7 @@ from datacheck.model.table import SKIPPED, Note, Texts
 from datacheck.rules.measurement import NOT_READ
 from datacheck.rules.selection import UNREAD
 from datacheck.scan.run_state import RunState
+from datacheck.schema.globs import Globs, StepLimit
 from datacheck.schema.model import Schema, pixels
 from datacheck.sources.listing import Listing
 from datacheck.sources.planning import unopened_companions
@@ -138,6 +137,9 @@ def coverage(
         schema: the schema in force.
         level: how deep the scan read.
         unread_options: of the rule about unread data.
+
+    Raises:
+        SchemaError: its patterns take too long.
     """
     entries = state.listing.entries
     sizes = entries.sizes
@@ -150,10 +152,12 @@ def coverage(
     )
     in_root = np.array([not root_of(state.listing.roots, path)[0] for path in entries.paths], bool)
     nbytes = int(sizes[in_root].sum()) - ancillary_bytes
-    patterns = [re.compile(translate(str(text))) for text in unread_options["not_read"]]
-    declared_unread = {
-        path for path in unopened if any(pattern.match(path) for pattern in patterns)
-    }
+    patterns = Globs(
+        map(str, unread_options["not_read"]),
+        f"schema {schema.name}, rules.{UNREAD}.not_read",
+        StepLimit(),
+    )
+    declared_unread = {path for path in unopened if patterns.matching(path)}
     companions = unopened_companions(schema, state.listing).difference(state.unclaimed)
     declared_unread |= {path for path in companions if not root_of(state.listing.roots, path)[0]}
     format_names = {note.key: note.reason for note in state.notes if note.code == UNREAD}

@@ -33,6 +33,7 @@ from datacheck.runtime import folders, fsops
 from datacheck.runtime.beneath import read_file
 from datacheck.runtime.documents import MIB, VALUES, parse_json, read_json
 from datacheck.schema.model import Schema
+from datacheck.sources.roots import MOST_ROOTS
 
 MOST_BYTES = 900_000
 
@@ -782,7 +783,7 @@ class Head(TypedDict):
     key: str
     measured: list[Plain]
     root: str
-    roots: dict[str, str]
+    roots: Annotated[dict[str, str], Field(max_length=MOST_ROOTS)]
     only: str | None
     skipped: list[Pair]
     undeclared: list[str]

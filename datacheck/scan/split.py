@@ -22,7 +22,7 @@ from datacheck.scan import run_documents
 from datacheck.scan.run_documents import read_schema, read_valid
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema, file_templates
-from datacheck.schema.patterns import parse
+from datacheck.schema.patterns import Template, limited_matching, parse
 
 Array = np.ndarray[Any, Any]
 
@@ -79,8 +79,7 @@ def _placeholder(table: Table, by: str, schema: Schema | None) -> list[str]:
     if not any(by in template.names for template in templates):
         msg = f"--by {by}: there is no such key; known are {', '.join(_known(table, schema))}."
         raise UsageError(msg)
-    names = _names(table, templates)
-    return [values.get(by, "") for values in names]
+    return [names.get(by, "") for _, names in _matches(table, templates)]
 
 
 def _known(table: Table, schema: Schema | None) -> list[str]:
@@ -98,13 +97,19 @@ def _known(table: Table, schema: Schema | None) -> list[str]:
     return list(dict.fromkeys([*table_names, *split_names, *template_names]))
 
 
-def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
-    by_file: dict[str, dict[str, str]] = {}
-    for file in table.files:
-        if file not in by_file:
-            by_file[file] = next(
-                (names for t in templates if (names := t.match(file)) is not None), {}
-            )
+def _matches(table: Table, templates: Sequence[Template]) -> list[tuple[int, dict[str, str]]]:
+    """Return for each sample the number of the first pattern that fits its file, and its names.
+
+    Raises:
+        SchemaError: the patterns take too much time.
+    """
+    by_file = dict.fromkeys(table.files, (0, dict[str, str]()))
+    where = templates[0].where if templates else ""
+    with limited_matching(where, len(by_file)):
+        for file in by_file:
+            matches = ((number, t.match(file)) for number, t in enumerate(templates))
+            found = ((number, names) for number, names in matches if names is not None)
+            by_file[file] = next(found, (0, {}))
     return [by_file[file] for file in table.files]
 
 
@@ -187,15 +192,8 @@ def list_lines(table: Table, schema: Schema | None) -> list[str]:
         [name for name in template.names if name not in list_names] for template in templates
     ]
     lines = []
-    for file, names in zip(table.files, _names(table, templates), strict=True):
-        parts = next(
-            (
-                part
-                for t, part in zip(templates, free_names, strict=True)
-                if t.match(file) is not None
-            ),
-            [],
-        )
+    for file, (number, names) in zip(table.files, _matches(table, templates), strict=True):
+        parts = free_names[number] if names else []
         lines.append("/".join(names[name] for name in parts) or file)
     return lines
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -24,6 +25,7 @@ from datacheck.schema.linear_regex import (
     may_match,
     parse_tree,
 )
+from datacheck.workers.budget import OutOfTimeError, limited_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ class _PathGrowth:
 
 # Signs with a meaning in patterns: a name with one of them does not stand for itself.
 PATTERN_SIGNS = frozenset("{}*\\")
+# CPU time [s] in which patterns are matched, and the extra time for each name.
+_MATCHING_SECONDS = 20.0
+_NAME_SECONDS = 1e-4
 # Characters of a path that a message shows.
 _MOST_SHOWN = 80
 # Lengths among which `Template` looks for the longest that is quick for any path.
@@ -224,6 +229,29 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
     return _compiled(text, where, parts)
 
 
+@contextmanager
+def limited_matching(where: str, names: int) -> Iterator[None]:
+    """Limit the CPU time in which patterns are matched with this number of names.
+
+    Args:
+        where: the schema key of the patterns, for the message.
+        names: number of names to match.
+
+    Raises:
+        SchemaError: the patterns take more time, as constraints like ``(x+x+)+y`` do for long names.
+    """
+    seconds = _MATCHING_SECONDS + _NAME_SECONDS * names
+    try:
+        with limited_time(seconds):
+            yield
+    except OutOfTimeError:
+        msg = (
+            f"{where}: matching the patterns with {names:,} names takes more than {seconds:,.0f} s "
+            f"of processor time. Write fewer patterns, and simpler constraints: {{name:\\d+}}."
+        )
+        raise SchemaError(msg) from None
+
+
 class _PathLevel(NamedTuple):
     """A level of a path with its "/".
 
@@ -231,11 +259,14 @@ class _PathLevel(NamedTuple):
         parts: of the level.
         growth: of the ways to match it.
         alone: whether it is matched on its own: once, in the first way that fits.
+        separable: whether each of its literals is matched on its own, too, at the first place that
+            fits.
     """
 
     parts: list[_Part]
     growth: Growth
     alone: bool
+    separable: bool = False
 
 
 def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
@@ -309,6 +340,9 @@ def _measured(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, An
     """
     growth = Growth()
     names = [part.name for part in parts if isinstance(part, _Name)]
+    if _is_separable(level, names):
+        # The gaps share the characters of the level; the last one looks for the end of it.
+        return _PathLevel(level, Growth(1, 2), alone=True, separable=True)
     alone = True
     for part in level:
         if isinstance(part, _Name) and part.rule:
@@ -325,6 +359,8 @@ def _measured(level: list[_Part], parts: Sequence[_Part], trees: Mapping[str, An
 
 def _joined(level: _PathLevel, seen: set[str]) -> str:
     """Return the expression of a level; an atomic group is matched without backtracking."""
+    if level.separable:
+        return _separated(level.parts, seen)
     source = "".join(_expression(part, seen) for part in level.parts)
     has_choices = level.growth != Growth(1) and not all(isinstance(p, str) for p in level.parts)
     if not level.alone or not has_choices:
@@ -332,6 +368,52 @@ def _joined(level: _PathLevel, seen: set[str]) -> str:
     last = level.parts[-1]
     is_folder = isinstance(last, str) and last.endswith("/")
     return f"(?>{source})" if is_folder else rf"(?>{source}\Z)"
+
+
+def _is_separable(level: Sequence[_Part], names: Sequence[str]) -> bool:
+    """Return whether a level with several gaps (names, ``*``) can do without backtracking.
+
+    Args:
+        level: its parts.
+        names: of the whole pattern, with repetitions.
+
+    Notes:
+        Once every literal stands as far left as it can, each gap has the most room, so a match is
+        found if there is one, and each name is as short as it can be. Only the names must come
+        before all ``*``, which are as long as they can be.
+    """
+    gaps = [place for place, part in enumerate(level) if not isinstance(part, str)]
+    stars = [isinstance(level[place], _Wildcard) for place in gaps]
+    is_plain = all(
+        part.text == "*" if isinstance(part, _Wildcard) else _is_free(part, names)
+        for part in level
+        if not isinstance(part, str)
+    )
+    has_literals = all(
+        any(isinstance(part, str) and part for part in level[left:right])
+        for left, right in pairwise(gaps)
+    )
+    return len(gaps) > 1 and is_plain and has_literals and stars == sorted(stars)
+
+
+def _is_free(name: _Name, names: Sequence[str]) -> bool:
+    return not name.rule and names.count(name.name) == 1
+
+
+def _separated(parts: Sequence[_Part], seen: set[str]) -> str:
+    """Return the expression of a separable level: an atomic group for each gap."""
+    gaps = [place for place, part in enumerate(parts) if not isinstance(part, str)]
+    sources = [_expression(part, seen) for part in parts]
+    lazy = [
+        "[^/]*?" if isinstance(part, _Wildcard) else source
+        for part, source in zip(parts, sources, strict=True)
+    ]
+    before = "".join(sources[: gaps[0]])
+    between = [f"(?>{''.join(lazy[left:right])})" for left, right in pairwise(gaps)]
+    last = "".join(sources[gaps[-1] :])
+    is_folder = isinstance(parts[-1], str) and parts[-1].endswith("/")
+    end = "" if is_folder else r"\Z"
+    return f"{before}{''.join(between)}(?>{last}{end})"
 
 
 def _pattern_error(text: str, where: str, reason: str) -> SchemaError:

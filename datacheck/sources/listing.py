@@ -24,7 +24,16 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.runtime.beneath import ConfinedFolder, clamp_stamp, stamp_of
 from datacheck.runtime.documents import parse_json
 from datacheck.runtime.hashing import digest_bytes, digest_file, digest_value
-from datacheck.sources.roots import NOT_WHOLE, ByPath, Entries, Entry, Roots, locate, real_root
+from datacheck.sources.roots import (
+    MOST_ROOTS,
+    NOT_WHOLE,
+    ByPath,
+    Entries,
+    Entry,
+    Roots,
+    locate,
+    real_root,
+)
 
 DEPTH = 64  # nesting limit of folders
 CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # names of Zarr chunks
@@ -442,8 +451,8 @@ def list_files(
             for no files, in no fixed order; its exceptions end the walk.
 
     Raises:
-        UsageError: a folder is missing or unreadable, `only` is not in it, or Python does not
-            decode file names as UTF-8.
+        UsageError: a folder is missing or unreadable, there are too many, `only` is not in the data
+            folder, or Python does not decode file names as UTF-8.
 
     Notes:
         Sorted by the bytes of the path, regardless of the order on disk. Links are followed inside
@@ -459,6 +468,12 @@ def list_files(
         )
         raise UsageError(msg)
     roots = dict(sorted((roots or {}).items()))
+    if len(roots) > MOST_ROOTS:
+        msg = (
+            f"{root}: {len(roots):,} extra folders; at most {MOST_ROOTS:,} are read. Name a folder "
+            f"above them."
+        )
+        raise UsageError(msg)
     for folder in (root, *roots.values()):
         _check_folder(folder)
     walk = _Walk(root, "", time.time_ns(), found, frozenset(f"@{name}" for name in roots))

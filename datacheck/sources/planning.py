@@ -22,7 +22,7 @@ from datacheck.formats.foreign import is_ancillary, unsupported_format
 from datacheck.model.table import NOT_LISTED, Note
 from datacheck.runtime.hashing import shortened
 from datacheck.schema.model import Schema, TokenizerSpec, file_templates
-from datacheck.schema.patterns import Template, parse
+from datacheck.schema.patterns import Template, limited_matching, parse
 from datacheck.sources.base import Item, Work
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import DEPTH, Listing
@@ -97,7 +97,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         and compressed, as Streaming may leave it, the plain one is read, as Streaming does.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    matched_files = _without_packed(list(_matched_files(schema, listing)))
+    with limited_matching(f"{schema.name}, samples.files", len(listing.entries)):
+        matched_files = _without_packed(list(_matched_files(schema, listing)))
     check_alone(schema, listing.alone)
     _check_inside(schema, listing.alone, matched_files)
     lists = _Lists(schema, listing)
@@ -117,7 +118,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         if path not in claimed and not root_of(listing.roots, path)[0]
     ]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
-    unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
+    with limited_matching(f"{schema.name}, file of the fields", len(leftover)):
+        unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [
         *lists.notes,
         *_junk_notes(listing),
@@ -245,7 +247,9 @@ def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
         for path in listing.entries.paths
         if path.endswith(tails) and _matches_any(path, companions)
     )
-    return {path for path in candidates if not _matches_any(path, opened)}
+    where = f"{schema.name}, samples.companions"
+    with limited_matching(where, len(listing.entries)):
+        return {path for path in candidates if not _matches_any(path, opened)}
 
 
 def _matches_any(path: str, templates: Sequence[Template]) -> bool:
@@ -554,12 +558,13 @@ class _Lists:
 
     def _read_lists(self) -> None:
         paths = self._listing.entries.paths
-        matched_lists = [
-            (size, path, names | given_names)
-            for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
-            for template, given_names in self._known
-            if (names := template.match(path)) is not None
-        ]
+        with limited_matching(f"{self._schema.name}, samples.list", len(paths)):
+            matched_lists = [
+                (size, path, names | given_names)
+                for path, size in zip(paths, self._listing.entries.sizes.tolist(), strict=True)
+                for template, given_names in self._known
+                if (names := template.match(path)) is not None
+            ]
         # Small lists first, so that a large one cannot use up their share of the line limit.
         for _, path, names in sorted(matched_lists, key=itemgetter(0)):
             self._read_list(path, names)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+MOST_ROOTS = 1_000  # extra folders of one dataset; each is resolved and walked by itself
 # A file that changed less than this before it was seen may have changed again since.
 SETTLED_NS = 2_000_000_000
 NOT_WHOLE = ""  # in place of a digest

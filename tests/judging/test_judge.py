@@ -212,6 +212,16 @@ def test_a_waiver_that_matches_nothing_is_an_error():
         run(make_table("ab", x__max=[20, 1]), make_rule(), schema=schema)
 
 
+def test_waivers_that_take_too_long_are_an_error(monkeypatch):
+    """2,000 patterns are compared at each of 4,000 letters: hours for all keys."""
+    monkeypatch.setattr("datacheck.schema.globs._MOST_STEPS", 3_000_000_000)
+    ignore = [f"*{'a' * 440}b{n}*" for n in range(2_000)]
+    schema = make_schema(rules={"DC900": {"ignore": ignore, "reason": "old"}})
+    table = make_table([f"{'a' * 4_000}{n}" for n in range(1_000)], x__max=[20] * 1_000)
+    with pytest.raises(UsageError, match=r"rules.DC900.ignore: 2,000 patterns .* take too long"):
+        run(table, make_rule(), schema=schema)
+
+
 def test_waivers_of_notes_count_towards_the_time_of_a_rule(monkeypatch):
     notes = [Note("DC900", f"a{n}", "x") for n in range(2_000)]
     schema = make_schema(

@@ -18,7 +18,7 @@ from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
 from datacheck.repro.noise import noise_floor
 from datacheck.repro.recorded import RecordedRun, Trace, read_run
-from datacheck.repro.run_diff import diff_runs
+from datacheck.repro.run_diff import _constant_metrics, diff_runs
 from datacheck.repro.steps import CAUSES, ColumnDivergence, Divergence, _longest_rise
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
@@ -625,6 +625,20 @@ def test_metrics_that_stand_still_are_told(tmp_path):
         "val mpjpe is 102.152 in all 8 evaluations: is it the trained model?"
     ]
     assert warned(tmp_path, *(evaluation(n, mpjpe=102.152) for n in range(2))) == []
+
+
+def test_a_metric_that_an_evaluation_lacks_does_not_stand_still(tmp_path):
+    lines = [evaluation(n, loss=1.0 + n) for n in range(8)]
+    lines[0]["values"]["mpjpe"] = None
+    assert warned(tmp_path, *lines) == []
+
+
+def test_metrics_that_only_the_first_evaluation_has_are_not_sought_in_all_others(tmp_path):
+    """Each of them in each of the others would be 20 thousand million steps."""
+    first = {"step": 0, "values": {f"m{n}": None for n in range(20_000)}}
+    run = RecordedRun(tmp_path, {}, None, {})
+    run.evaluations[0, "val"] = [first, *[{"step": 1, "values": {}}] * 1_000_000]
+    assert list(_constant_metrics(run)) == []
 
 
 def test_evaluations_of_a_part_are_told(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datacheck.cli.diff import _tree_lines
 from datacheck.repro.compare import TreeDiff, tree_diff
 
 NAMES = st.sampled_from(["a/1", "a/2", "a/3", "b/1", "b/2", "c", "d", "e"])
@@ -137,3 +138,16 @@ def test_a_name_that_is_too_long_to_be_repeated_is_no_origin_of_copies():
     assert tree_diff(
         {"a" * 4097: 1, "z": 1}, {"a" * 4097: 1, "z": 1} | copies
     ).copies == dict.fromkeys(copies, "z")
+
+
+def test_the_origins_of_copies_are_repeated_up_to_eight_million_letters():
+    """Two manifests of 6 MB were 480 MB of JSON: 8,388,608 letters are 2,048 times 4,096."""
+    origin = "a" * 4096
+    copies = [f"b{number:04}" for number in range(2050)]
+    found = tree_diff({origin: 1}, {origin: 1} | dict.fromkeys(copies, 1))
+    assert found.added == copies
+    assert found.copies == dict.fromkeys(copies[:2048], origin)
+    assert found.as_dict()["more_copies"] == 2
+    assert list(_tree_lines("file", found, []))[-1] == (
+        "2 more copies are listed without their origin"
+    )

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.errors import SchemaError
 from datacheck.infer.suggest import foreign_lines
 from datacheck.model.finding import Severity
 from datacheck.model.table import CHECKED, SKIPPED, Measured, Table
@@ -149,6 +150,16 @@ def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path)
 def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():
     found = coverage(past(**{"+a.npy": 300, "+@eaDir/b.npy": 900}), PLAIN, "numeric")
     assert (found.nbytes, found.opened) == (1200, 1200)
+
+
+def test_patterns_of_files_not_to_read_that_take_too_long_are_an_error(monkeypatch):
+    """Each of 2,000 patterns is compared at each of 4,000 letters: hours for all files."""
+    monkeypatch.setattr("datacheck.schema.globs._MOST_STEPS", 3_000_000_000)
+    texts = [f"*{'a' * 440}b{n}*" for n in range(2_000)]
+    schema = PLAIN.model_validate(PLAIN.as_dict() | {"rules": {"DC113": {"not_read": texts}}})
+    state = past(**{f"{'a' * 4_000}{n}.rgb": 1 for n in range(1_000)})
+    with pytest.raises(SchemaError, match=r"rules.DC113.not_read: 2,000 patterns .* take too long"):
+        coverage(state, schema, "numeric")
 
 
 def test_files_of_an_absent_library_are_not_read():

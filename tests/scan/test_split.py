@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from datacheck.errors import UsageError
 from datacheck.model.table import Measured
 from datacheck.scan import split
+from datacheck.schema import patterns
 from tests.scan.conftest import make_schema, make_table
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -86,6 +87,18 @@ def test_lines_have_the_form_of_the_lists():
     assert split.list_lines(table, None) == table.keys
     named = make_schema(samples={"files": files, "list": {"train": "a.txt", "val": "b.txt"}})
     assert split.list_lines(table, named) == ["a/0", "b/7"]
+
+
+def test_patterns_that_take_too_long_are_one_message(monkeypatch):
+    """Each name takes a thousand steps at each of 4,000 letters: an hour for all of them."""
+    monkeypatch.setattr(patterns, "_MATCHING_SECONDS", 0.5)
+    monkeypatch.setattr(patterns, "_NAME_SECONDS", 0)
+    samples = {"files": "{id:(?:x*){1000}y}.npy", "list": {"train": "a.txt"}}
+    schema = make_schema(samples=samples)
+    table = make_table(["x" * 4000 + f"{number}.npy" for number in range(1000)])
+    for run in (lambda: split.units(table, "id", schema), lambda: split.list_lines(table, schema)):
+        with pytest.raises(UsageError, match=r"samples.files: matching .* 1,000 names takes more"):
+            run()
 
 
 def test_lists_are_never_overwritten(tmp_path):

@@ -111,6 +111,25 @@ def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name)
     assert last_finished([tmp_path / "1"]) is None
 
 
+@pytest.mark.parametrize("count", [1000, 1001])
+def test_a_run_has_at_most_a_thousand_extra_folders(tmp_path, count):
+    """`card` resolved each of 100,000, and compared it with each file: hours for a run of 2 MB."""
+    roots = {f"r{number}": Path("/") for number in range(count)}
+    past = RunState(
+        Listing(Path("/d"), Entries.of([]), roots=roots), "k", Slots([], [], {}), make_table("")
+    )
+    (tmp_path / "listing.npz").write_bytes(state_bytes(past))
+    (tmp_path / "samples.parquet").write_bytes(table_bytes(past.table))
+    (tmp_path / "result.json").write_text(
+        json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}})
+    )
+    if count > 1000:
+        with pytest.raises(ValueError, match=r"listing\.npz is damaged: roots: .* at most 1000"):
+            read_state(tmp_path)
+    else:
+        assert len(read_state(tmp_path).listing.roots) == 1000
+
+
 @given(st.lists(st.tuples(NAME, st.sampled_from(["", "a", "b"])), max_size=8, unique=True))
 def test_slots_are_found_by_path_and_split(slots):
     made = Slots.of(

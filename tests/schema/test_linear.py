@@ -4,6 +4,8 @@ import random
 import re
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from datacheck.errors import SchemaError
 from datacheck.schema import linear_regex
@@ -102,6 +104,32 @@ def test_a_pattern_of_paths_means_the_same_by_both_ways(seed, monkeypatch):
             assert quick == (
                 None if slow is None or any("/" in v for v in slow.values()) else slow
             ), (text, path)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["*", "{a}", "{b}", "_", "a", "b", "ab", "_a", "/", "\n"]), max_size=9
+    ),
+    st.lists(st.text("ab_/\n", max_size=12), min_size=1, max_size=20),
+)
+def test_names_and_stars_mean_the_same_without_backtracking(pieces, paths):
+    try:
+        template = parse("".join(pieces), "")
+    except SchemaError:
+        assume(False)
+    for path in paths:
+        result = template.regex.fullmatch(path)
+        names = None if result is None else result.groupdict()
+        assert names == template._match_slowly(path), path
+
+
+def test_names_with_many_gaps_are_matched_by_re():
+    """Step by step, each of these 100,000 names took a third of a second."""
+    ends = ["b", "c"]
+    pattern = parse("{id}" + "a*" * 300 + "b", "")
+    found = [pattern.match("a" * 4000 + ends[n % 2]) for n in range(20_000)]
+    assert found == [{"id": "a"}, None] * 10_000
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -244,6 +244,13 @@ def test_extra_roots_are_listed_under_their_name(tmp_path):
     assert locate(listing.root, listing.roots, "@other/x") == tmp_path / "data/@other/x"
 
 
+def test_more_than_a_thousand_extra_roots_are_one_message(tmp_path):
+    write(tmp_path, "data/x.npy", "meshes/mesh.obj")
+    roots = {f"r{number}": tmp_path / "meshes" for number in range(1001)}
+    with pytest.raises(UsageError, match=r"1,001 extra folders; at most 1,000 are read"):
+        list_files(tmp_path / "data", roots)
+
+
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_a_name_in_the_data_that_stands_for_an_extra_root_is_left_out(tmp_path, kind):
     write(tmp_path, "data/x.npy", "data/deep/@objects", "meshes/mug/mesh.obj")

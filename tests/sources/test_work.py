@@ -10,6 +10,7 @@ import pytest
 from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError, UsageError
+from datacheck.schema import patterns
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template
@@ -984,3 +985,32 @@ def test_the_first_absent_shard_is_named(tmp_path):
     write(tmp_path, *(f"x.tfrecord-0000{n}-of-00004" for n in (0, 1, 3)))
     (note,) = plan(tmp_path, schema({"files": "*.tfrecord-*"})).notes
     assert note.reason.endswith("the first absent one is x.tfrecord-00002-of-00004")
+
+
+@pytest.mark.parametrize(
+    ("samples", "fields", "where"),
+    [
+        ({"files": "{id:(?:x*){1000}y}.npy"}, {}, "samples.files"),
+        ({"files": "{id}.txt", "list": "{split:(?:x*){1000}y}.npy"}, {}, "samples.list"),
+        (
+            {"files": "{id}.txt", "each": "/{n}"},
+            {"file": "{n:(?:x*){1000}y}.npy"},
+            "file of the fields",
+        ),
+        (
+            {"files": "{id}.txt", "companions": {"more": "{id:(?:x*){1000}y}.npy"}},
+            {},
+            "samples.companions",
+        ),
+    ],
+)
+def test_patterns_that_take_too_long_are_one_message(tmp_path, monkeypatch, samples, fields, where):
+    """Each name takes a thousand steps at each of 4,000 letters: an hour for all of them."""
+    monkeypatch.setattr(patterns, "_MATCHING_SECONDS", 0.5)
+    monkeypatch.setattr(patterns, "_NAME_SECONDS", 0)
+    names = ["x" * 4000 + f"{number}.npy" for number in range(1000)]
+    listing = Listing(tmp_path, Entries.of([Entry(name, 1, 0, 0, 0, 0) for name in names]))
+    document = {"datacheck": 1, "name": "mine", "samples": samples, "fields": {"x": fields}}
+    match = work_of.unopened_companions if "companions" in samples else plan_work
+    with pytest.raises(SchemaError, match=rf"{where}: matching .* 1,000 names takes more"):
+        match(Schema.model_validate(document), listing)
