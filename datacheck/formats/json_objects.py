@@ -238,9 +238,11 @@ class _Spread(Mapping[str, Any]):
     ) -> None:
         annotations = values.get(_ANNOTATIONS) if head != _ANNOTATIONS else None
         entries = [entry for entry in values[head] if isinstance(entry, dict)]
-        owned, lost = _owned(annotations, entries, known=_is_known(values, head))
+        owned, unowned = _by_picture(annotations, entries, known=_is_known(values, head))
         self.unmatched = {f"{head}[{number}]": reason for number, reason in odd.items()}
-        self.unmatched |= {f"{_ANNOTATIONS}[{number}]": reason for number, reason in lost.items()}
+        self.unmatched |= {
+            f"{_ANNOTATIONS}[{number}]": reason for number, reason in unowned.items()
+        }
         joined = {head, _ANNOTATIONS} if owned is not None else {head}
         self._others = {name: value for name, value in values.items() if name not in joined}
         self._annotations = (
@@ -387,7 +389,7 @@ _NEEDED = {
 }
 
 
-def _owned(
+def _by_picture(
     annotations: Any, records: Iterable[Record], *, known: bool
 ) -> tuple[dict[Any, list[int]] | None, dict[int, str]]:
     """Return the places of the annotations of each record, by its id, and reasons for the others.
@@ -414,16 +416,16 @@ def _owned(
         if 2 * sum(fits(entry.get(key)) for entry in entries) > len(entries)
     }
     owned: dict[Any, list[int]] = defaultdict(list)
-    lost = {}
+    unowned = {}
     for place, (entry, is_owned) in enumerate(zip(entries, has_picture, strict=True)):
         odd = next((key for key, (fits, _) in needed.items() if not fits(entry.get(key))), None)
         if not is_owned:
-            lost[place] = f"{_OWNER} {_shown(entry.get(_OWNER))} is the id of no picture"
+            unowned[place] = f"{_OWNER} {_shown(entry.get(_OWNER))} is the id of no picture"
         elif odd is not None:
-            lost[place] = f"{odd} {_shown(entry.get(odd))} {needed[odd][1]}"
+            unowned[place] = f"{odd} {_shown(entry.get(odd))} {needed[odd][1]}"
         else:
             owned[entry[_OWNER]].append(place)
-    return owned, lost
+    return owned, unowned
 
 
 def _shown(value: Any) -> str:

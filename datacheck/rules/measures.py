@@ -71,7 +71,7 @@ _ONE = frozenset(
         "area_first",
         "area_large",
         "area_same",
-        "area_told",
+        "area_stated",
         "asks_grasp",
         "audios_given",
         "audios_marks",

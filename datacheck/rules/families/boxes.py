@@ -384,7 +384,7 @@ _MOST_SAME = 0.8  # share of boxes whose area is their own, or that of their num
 def areas(block: Block, schema: Schema) -> Columns:
     """Stated areas of boxes [N, 4] against the boxes, for each field that has them.
 
-    Counts: `<field>:area_told`, areas above 0 of boxes with an extent; `:area_same`, those that are
+    Counts: `<field>:area_stated`, areas above 0 of boxes with an extent; `:area_same`, those that are
     the area of their box; `:area_corners`, others that are the area of the box if its x_max and
     y_max were x_min + x_max and y_min + y_max; `:area_large`, areas that do not fit into the box;
     `:area_first`, the first box that `:area_corners` or else `:area_large` counts, -1 for none.
@@ -406,27 +406,32 @@ def areas(block: Block, schema: Schema) -> Columns:
             ]
         )
         for stat, values in zip(
-            ("told", "same", "corners", "large", "first"), counts.T, strict=True
+            ("stated", "same", "corners", "large", "first"), counts.T, strict=True
         ):
             columns[f"{name}:area_{stat}"] = Measured(values, fits)
     return dict(columns)
 
 
-def _area_counts(rows: Array, stated: Array) -> tuple[int, ...]:
-    """Return the counts of `areas` of one sample."""
-    values, area = rows, stated.astype(np.float64)
+def _area_counts(values: Array, stated: Array) -> tuple[int, ...]:
+    """Return the counts of `areas` of one sample.
+
+    Shapes:
+        values: float64 (boxes, 4), corners
+        stated: real (boxes)
+    """
+    area = stated.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         sides = values[:, 2:] - values[:, :2]
-        told = np.isfinite(values).all(axis=1) & (sides > 0).all(axis=1) & (area > 0)
-        same = told & _is_near(area, sides.prod(axis=1))
+        judged = np.isfinite(values).all(axis=1) & (sides > 0).all(axis=1) & (area > 0)
+        same = judged & _is_near(area, sides.prod(axis=1))
         # Read as corners, the stored width and height are x_max and y_max.
         others = sides - values[:, :2]
-        corners = told & ~same & (others > 0).all(axis=1) & _is_near(area, others.prod(axis=1))
-        large = told & ~same & ~corners & (area > (sides + 2 * _BORDER).prod(axis=1))
-    if not (values[told] > 1).any():  # shares of the picture, whose areas are in pixels
+        corners = judged & ~same & (others > 0).all(axis=1) & _is_near(area, others.prod(axis=1))
+        large = judged & ~same & ~corners & (area > (sides + 2 * _BORDER).prod(axis=1))
+    if not (values[judged] > 1).any():  # shares of the picture, whose areas are in pixels
         large[:] = False
     bad = corners if corners.any() else large
-    return int(told.sum()), int(same.sum()), int(corners.sum()), int(large.sum()), _first(bad)
+    return int(judged.sum()), int(same.sum()), int(corners.sum()), int(large.sum()), _first(bad)
 
 
 def _is_near(area: Array, other: Array) -> Array:
@@ -491,22 +496,22 @@ def box_area(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         corners in ``bbox`` without an error.
     """
     for name, spec in case.schema.of_role("boxes"):
-        if f":{name}:area_told" not in rows:
+        if f":{name}:area_stated" not in rows:
             continue
-        measured = rows.measured(f":{name}:area_told")
-        told, same, corners, large = (
+        measured = rows.measured(f":{name}:area_stated")
+        judged, same, corners, large = (
             np.where(measured, rows[f":{name}:area_{stat}"], 0)
-            for stat in ("told", "same", "corners", "large")
+            for stat in ("stated", "same", "corners", "large")
         )
         alike = same.sum() + corners.sum()
-        if corners.any() and alike >= max(_FEWEST, _MOST_SAME * told.sum()):
-            yield _as_corners(rows, name, corners, int(told.sum()))
+        if corners.any() and alike >= max(_FEWEST, _MOST_SAME * judged.sum()):
+            yield _as_corners(rows, name, corners, int(judged.sum()))
         if (large > 0).any() and spec.unit in {None, "px"}:
             yield Failure(
                 large > 0,
                 f"{name}: {spec.areas} does not fit into {int(large.sum()):,} of "
-                f"{int(told.sum()):,} boxes, in {pluralize(int((large > 0).sum()))}.",
-                measured={"boxes": int(large.sum()), "of": int(told.sum())},
+                f"{int(judged.sum()):,} boxes, in {pluralize(int((large > 0).sum()))}.",
+                measured={"boxes": int(large.sum()), "of": int(judged.sum())},
                 severity=Severity.WARNING,
                 fix="Hold box and outline against the picture: one of them was moved, or made for "
                 "another size.",
