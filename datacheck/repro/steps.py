@@ -228,8 +228,9 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Divergenc
         }
     divergence.finish()
     if divergence.column("input") or divergence.column("indices"):
+        epochs = divergence.epochs
         divergence.shuffled, divergence.permuted = (
-            [epoch for epoch in _same_epochs(a, b, name) if epoch in divergence.epochs]
+            [epoch for epoch in _same_epochs(a, b, name) if epoch in epochs]
             for name in ("values", "set")
         )
     return divergence
