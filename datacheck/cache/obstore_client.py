@@ -175,7 +175,17 @@ class ObstoreClient:
         size = result.meta["size"]
         if size > most:
             raise CorruptionError(self._message(key, f"{size:,} bytes; at most {most:,} are read"))
-        return bytes(self._call(key, result.bytes))
+        return self._call(key, self._streamed, key, result, most)
+
+    def _streamed(self, key: str, result: Any, most: int) -> bytes:
+        """Return the bytes of an answer; a server may send more of them than it stated."""
+        data = bytearray()
+        for part in result.stream(min_chunk_size=1 << 20):
+            data += part
+            if len(data) > most:
+                text = f"more than the {most:,} bytes that are read at most"
+                raise CorruptionError(self._message(key, text))
+        return bytes(data)
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[Buffer]:
         """See `Objects`."""

@@ -141,6 +141,7 @@ def _built_lines(cache: Built) -> Iterator[str]:
     yield f"    {pluralize(cache.samples, 'sample')}: {counts}; {format_bytes(cache.nbytes)}"
     if _serves_nothing(cache):
         yield "    No sample is valid, so a training can read nothing from this cache."
+    if _serves_nothing(cache) and cache.made:
         yield "        The faults of the samples: datacheck scan, with the same data and schema"
     if cache.kept:
         yield f"    {pluralize(cache.kept, 'shard')} kept from an unfinished build"

@@ -52,6 +52,9 @@ _MOST_CATEGORY = 10**9
 # Entries of a list, and share of it, that may name a file once more.
 _FEW_REPEATS = 1
 _REPEATS = 0.02
+# The same in COCO and nerfstudio: with more, each picture has several captions, or each video
+# several frames.
+_KNOWN_REPEATS = 0.25
 _MOST_KEYS = 200  # of annotations; rarer ones are left out
 _ID = "id"
 _OWNER = "image_id"
@@ -151,14 +154,21 @@ class Document(Values):
 
 
 def _is_known(values: Mapping[str, Any], name: str) -> bool:
-    """Tell whether a list is that of a layout whose records name one file each."""
+    """Tell whether a list is that of a layout whose records name one file each.
+
+    The images of COCO, to which annotations refer by `image_id`, and the frames of nerfstudio.
+    """
     records = values.get(name)
     if not isinstance(records, list) or not records:
         return False
-    if name == _IMAGES and isinstance(values.get(_ANNOTATIONS), list):
-        return True
-    posed = sum(isinstance(record, dict) and _POSE in record for record in records)
-    return name == _FRAMES and 2 * posed > len(records)
+    if name == _FRAMES:
+        return _most_have(records, _POSE)
+    annotations = values.get(_ANNOTATIONS)
+    return name == _IMAGES and isinstance(annotations, list) and _most_have(annotations, _OWNER)
+
+
+def _most_have(entries: list[Any], key: str) -> bool:
+    return 2 * sum(isinstance(entry, dict) and key in entry for entry in entries) >= len(entries)
 
 
 def _inside(values: Mapping[str, Any], name: str) -> Any:
@@ -464,10 +474,10 @@ def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict
             records[path] = entry
     repeats = len(value) - len(records) - paths.count(None)
     # A list with several entries for a file is a list of something else, such as questions.
-    few = 2 * len(odd) <= len(value) and repeats <= max(_FEW_REPEATS, _REPEATS * len(value))
-    if not few and not known:
+    most = _KNOWN_REPEATS if known else _REPEATS
+    if repeats > max(_FEW_REPEATS, most * len(value)):
         return None
-    return records, odd
+    return (records, odd) if known or 2 * len(odd) <= len(value) else None
 
 
 def _path(entry: Any, key: str) -> str | None:

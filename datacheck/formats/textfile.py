@@ -357,7 +357,7 @@ _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[/.]\d\d?[/.]\d{2,4}|\d\d?:\d\d")
 def _columns(data: bytes, between: str) -> dict[str, Any] | None:
     """Return the columns of a table with a header line, None for a text that is no such table."""
     names = _names_of_columns(data, between)
-    if not 2 <= len(set(names)) == len(names) <= _COLUMNS or any(map(_no_name, names)):
+    if not 2 <= len(names) <= _COLUMNS or any(map(_no_name, names)):
         return None
     import pyarrow as pa  # noqa: PLC0415  0.1 s, for such tables only
     import pyarrow.csv as tables  # noqa: PLC0415  as above
@@ -476,7 +476,20 @@ def _names_of_columns(data: bytes, between: str) -> list[str]:
         names = next(csv.reader([header_line.rstrip("\r")], delimiter=between), [])
     except csv.Error:
         return []
-    return ["index", *names[1:]] if names[:1] == [""] else names
+    return _numbered(["index", *names[1:]] if names[:1] == [""] else names)
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Return names of which each occurs once: a second ``score`` is ``score_2``."""
+    if len(set(names)) == len(names):
+        return names
+    taken, result = set(names), list[str]()
+    for name in names:
+        free, number = name, 2
+        while free in result or (free != name and free in taken):
+            free, number = f"{name}_{number}", number + 1
+        result.append(free)
+    return result
 
 
 def _no_name(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -27,7 +27,7 @@ from datacheck.schema.patterns import PATTERN_SIGNS
 _MOST_DOCUMENTS = 200
 # Share of the named files that must be there.
 _FOUND = 0.5
-# The same for COCO and nerfstudio, where most files in the folder are others.
+# The same for COCO and nerfstudio.
 _SOME = 0.25
 # Values that tell kinds of documents apart which name the same files.
 _KINDS = ("boxes", "caption", "keypoints")
@@ -98,9 +98,9 @@ def _first_draft(located: Sequence[_Document], files: DataFiles) -> Draft | None
 def _note(samples: InnerSamples, document: _Document | None) -> str:
     """Return why the records of a document are no samples."""
     if document is not None:
-        return "no draft holds its records"
+        return "its records fit no draft"
     if samples.files:
-        return "none of the files that its records name is there"
+        return "most of the files that its records name are not there"
     return "its records name no file below the folder"
 
 
@@ -130,8 +130,9 @@ def _located(
     (folder, ending), found = max(
         places.items(), key=lambda item: (item[1], _shared(own, item[0][0]), item[0])
     )
-    # Where the layout says that these are names of files, each that is not there is a fault.
-    if not inner.known and found < _FOUND * len(inner.files):
+    # Where the layout says that these are names of files, each that is not there is a fault; with
+    # a few of them there, the folder is a part of the dataset.
+    if found < (_SOME if inner.known else _FOUND) * len(inner.files):
         return None
     if PATTERN_SIGNS.intersection(folder + ending):
         return None
@@ -177,7 +178,7 @@ def _draft(
     # The folder of each document, which may hold the name of its split.
     described |= {f"{d.folder}{name}{d.ending}" for d in documents for name in d.inner.files}
     described &= set(files.readable)
-    if not files.are_half(described) and not _speak_of_half(documents, described, files):
+    if not files.are_half(described) and not _name_many(documents, files):
         return None
     head = files.head(files=pattern, each=f"/{first.inner.pattern}/{inner}{{image}}")
     profile = profile_files(any_field_schema(head), files.listing)
@@ -216,16 +217,11 @@ def _is_one_value(head: Mapping[str, Any], place: str, files: DataFiles) -> bool
     return _OTHER_FILE in profile.fields
 
 
-def _speak_of_half(
-    documents: Sequence[_Document], described: Collection[str], files: DataFiles
-) -> bool:
-    """Tell whether known layouts name as many files as half of those there, and many are there."""
+def _name_many(documents: Sequence[_Document], files: DataFiles) -> bool:
+    """Tell whether documents of known layouts name at least half as many files as are there."""
     names = sum(len(document.inner.files) for document in documents)
-    return (
-        all(document.inner.known for document in documents)
-        and 2 * names >= len(files.readable)
-        and len(described) >= _SOME * names
-    )
+    known = all(document.inner.known for document in documents)
+    return known and 2 * names >= len(files.readable)
 
 
 def _matching(pattern: str | list[str], files: DataFiles) -> set[str]:

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 from datacheck.infer.axes import Axis, name_axes
 from datacheck.infer.profile import LEAST_LABEL, FieldProfile
 from datacheck.infer.roles import (
+    CLOCK_NAMES,
     ID_NAMES,
     MOST_CLASSES,
+    SPLIT_NAMES,
     class_range,
     guess_cloud,
     guess_limits,
@@ -43,6 +45,8 @@ _UNTYPED_REASON = (
 )
 # Field name for the sound in a .wav.
 _SOUND = "samples"
+# Columns of NaN that show that the cells of a table may be empty.
+_FEWEST_EMPTY = 3
 # Non-finite numbers in half of the samples mean missing values if there are at least this many
 # samples, or if at least this share of the numbers is non-finite.
 _FEWEST_WITH_GAPS = 4
@@ -65,7 +69,44 @@ def guess_fields(
     for name, profile in sorted(fields.items()):
         declared = guess(name, profile, axes, samples, files)
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
+    if files.lower().endswith(_TEXT_TABLES):
+        guesses = _with_empty_cells(_without_ranges_of_some(guesses, fields), fields)
     return _with_media(_with_tools(_with_continuations(_with_preferences(guesses), fields)), fields)
+
+
+def _without_ranges_of_some(
+    guesses: Mapping[str, Guess], fields: Mapping[str, FieldProfile]
+) -> dict[str, Guess]:
+    """Return the guesses, without ranges where a few rows stand for all of a table.
+
+    They do not show how far a column reaches; DC226 compares all of them.
+    """
+    return {
+        name: declared.without("range")
+        if name in fields and fields[name].thinned and fields[name].ndims.keys() == {"0"}
+        else declared
+        for name, declared in guesses.items()
+    }
+
+
+def _with_empty_cells(
+    guesses: Mapping[str, Guess], fields: Mapping[str, FieldProfile]
+) -> dict[str, Guess]:
+    """Return the guesses, with NaN allowed in each column of a table whose cells may be empty.
+
+    Those of a table whose rows are samples, and those of one that has several such columns.
+    """
+    empty = [name for name, declared in guesses.items() if declared.spec.get("finite") is False]
+    allowed = Guess({"finite": False}, ("cells of this table may be empty",))
+    return {
+        name: declared.plus(allowed)
+        if name in fields
+        and name not in empty
+        and fields[name].nonfinite_samples
+        and (len(empty) >= _FEWEST_EMPTY or fields[name].ndims.keys() == {"0"})
+        else declared
+        for name, declared in guesses.items()
+    }
 
 
 def guess(
@@ -178,7 +219,6 @@ _SHORT_TEXT = 80
 _TRAINED_NAMES = frozenset(
     {"instruction", "input", "output", "prompt", "completion", "response", "question", "answer"}
 )
-_SPLIT_FIELDS = frozenset({"split", "subset", "fold", "partition"})
 _CONTINUING_NAMES = frozenset({"completion", "response"})
 _PROMPT_NAMES = frozenset({"prompt", "conversations", "messages"})
 # Keys of a JSON value that the reason names.
@@ -208,8 +248,7 @@ def _guess_text(name: str, profile: FieldProfile) -> Guess:
         keys = profile.record_keys[:_SHOWN_KEYS]
         return Guess({"dtype": "json"}, (f"keys {', '.join(keys)}",) if keys else ())
     is_short = profile.longest_text <= _SHORT_TEXT and name not in _TRAINED_NAMES
-    # The name of the split says where a sample is, not what: copies in two splits differ in it.
-    if is_short and (re.search(ID_NAMES, name) or name in _SPLIT_FIELDS):
+    if is_short and re.search(f"{ID_NAMES}|{SPLIT_NAMES}", name):
         return Guess({"role": "id", "dtype": "text"}, ("role from name and values",))
     text = Guess({"dtype": "text"} if is_short else {"role": "text"}, ("text",))
     # Fewer empty texts are more likely a fault for a scan to find than intended.
@@ -511,6 +550,7 @@ _FEWEST_SAMPLE_ROWS = 256
 # Names of token columns.
 _TOKEN_NAMES = r"(?:input|token)_ids|tokens"
 _TABLE_ENDINGS = {".parquet", ".arrow", ".feather"}
+_TEXT_TABLES = (".csv", ".tsv")
 
 
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:
@@ -524,12 +564,19 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
     ending = ending.lower()
     if ending in _TABLE_ENDINGS:
         return "row" if _is_table_of_texts(fields) else ""
+    if ending in _TEXT_TABLES and not any(map(_is_rising_clock, fields, fields.values())):
+        return "row" if _is_table_of_texts(fields) else ""
     if files > _MOST_SPLIT_FILES or len(fields) != 1:
         return ""
     ((name, profile),) = fields.items()
     if name == RECORDS and ending == ".json" and profile.record_keys:
         return "line"
     return "row" if name == _ONE_ARRAY and _are_skeletons(profile) else ""
+
+
+def _is_rising_clock(name: str, profile: FieldProfile) -> bool:
+    """Tell whether a column is the time of the rows, which then follow one another."""
+    return re.search(CLOCK_NAMES, name.lower()) is not None and profile.mostly_rising
 
 
 def _is_table_of_texts(fields: Mapping[str, FieldProfile]) -> bool:

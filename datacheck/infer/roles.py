@@ -30,7 +30,8 @@ _HAND_JOINTS = 21
 ID_NAMES = (
     r"^(?:__index_level_\d+__|unnamed: 0|(?:(?:row|sample|example)_)?(?:id|idx|index)|[gu]?uid)$"
 )
-
+# Names of columns with the split of each row: it says where a row is, not what.
+SPLIT_NAMES = r"^(?:split|subset|fold|partition)$"
 _ANGLE_NAMES = r"(?:^|_)(?:angles?|rotations?|euler)(?:$|_)"
 # Two turns: values beyond it are no angles.
 _MOST_DEGREES = 720.0
@@ -166,8 +167,12 @@ def _is_points(profile: FieldProfile) -> bool:
 
 def _is_sample_number(profile: FieldProfile) -> bool:
     """Tell whether a field has one whole number per sample, different for most samples."""
-    is_one_number = profile.whole and profile.ndims.keys() == {"0"}
-    return is_one_number and (profile.rises >= 0 or not profile.distinct)
+    return _is_one_number(profile) and (profile.rises >= 0 or not profile.distinct)
+
+
+def _is_one_number(profile: FieldProfile) -> bool:
+    """Tell whether a field has one whole number per sample."""
+    return profile.whole and profile.ndims.keys() == {"0"}
 
 
 def _is_clock(profile: FieldProfile) -> bool:
@@ -212,6 +217,7 @@ class _Role(NamedTuple):
     fits: Callable[[FieldProfile], bool]
 
 
+CLOCK_NAMES = r"time|stamp|(?<![a-z])dates?(?![a-z])"
 _MESSAGE_TIMES = r"^(?:stamp|log_time|publish_time)$"
 # The first role that fits is taken, so a special role stands above the more general one.
 _ROLES = (
@@ -230,8 +236,9 @@ _ROLES = (
     _Role("joints", r"", _is_hand),
     _Role("points", POINT_NAMES, _is_points),
     _Role("id", ID_NAMES, _is_sample_number),
+    _Role("id", SPLIT_NAMES, _is_one_number),
     _Role("timestamp", _MESSAGE_TIMES, _is_ros_clock),
-    _Role("timestamp", r"time|stamp|(?<![a-z])dates?(?![a-z])", _is_clock),
+    _Role("timestamp", CLOCK_NAMES, _is_clock),
     _Role("reward", r"reward|^rew$", _is_scalar_or_series),
     _Role("done", r"done|terminal|is_last", _is_done),
     _Role("mask", r"mask", _is_flag),

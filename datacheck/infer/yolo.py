@@ -33,13 +33,21 @@ def with_yolo_boxes(
         files: of the dataset.
     """
     pictures = [name for name, guess in guesses.items() if guess.spec.get("role") == "image"]
-    tables = [name for name in guesses if name in profiles and _is_table(profiles[name])]
+    tables = [
+        name
+        for name, guess in guesses.items()
+        if name in profiles and _is_text(guess) and _is_table(profiles[name])
+    ]
     if len(pictures) != 1 or not tables:
         return dict(guesses)
     classes, document = _stated_classes(files)
     result = dict(guesses)
     for name in tables:
-        if document or _holds_fractions(profiles[name]):
+        named = _is_named(guesses[name])
+        # With names and a document, odd rows are faults that a scan should find.
+        if (named and document) or (
+            (named or document) and _holds_boxes(profiles[name], fractions=not document)
+        ):
             result |= _cut(name, guesses[name], pictures[0], classes, document)
     return result
 
@@ -63,18 +71,35 @@ def _cut(
     }
 
 
+def _is_text(guess: Guess) -> bool:
+    return str(guess.spec.get("file", "")).lower().endswith(".txt")
+
+
+def _is_named(guess: Guess) -> bool:
+    """Tell whether the folder or the name of the files says that they are labels."""
+    return "label" in str(guess.spec["file"]).lower()
+
+
 def _is_table(profile: FieldProfile) -> bool:
-    """Tell whether each row is a whole number from 0 on, and four more numbers."""
-    if profile.item != [_WIDTH] or len(profile.columns) != _WIDTH:
+    """Tell whether the rows of most files can have five numbers."""
+    return profile.item in ([_WIDTH], None) and profile.ndims.keys() == {"2"}
+
+
+def _holds_boxes(profile: FieldProfile, *, fractions: bool) -> bool:
+    """Tell whether each row is a whole number and four more numbers, none below 0.
+
+    Args:
+        profile: of the tables.
+        fractions: whether the four must be fractions.
+    """
+    if len(profile.columns) != _WIDTH:
         return False
-    low, high, whole = profile.columns[0]
-    return bool(whole) and 0 <= low <= high < _MOST_CLASSES
-
-
-def _holds_fractions(profile: FieldProfile) -> bool:
-    numbers = profile.columns[1:]
-    are_shares = all(low >= 0 and high <= _MOST_FRACTION for low, high, _ in numbers)
-    return are_shares and not all(whole for _, _, whole in numbers)
+    (_, highest, whole), *numbers = profile.columns
+    is_class = bool(whole) and highest < _MOST_CLASSES
+    if not is_class or any(low < 0 for low, _, _ in profile.columns):
+        return False
+    are_fractions = all(high <= _MOST_FRACTION for _, high, _ in numbers)
+    return not fractions or (are_fractions and not all(whole for _, _, whole in numbers))
 
 
 def _stated_classes(files: DataFiles) -> tuple[Sequence[int], str]:

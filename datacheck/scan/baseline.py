@@ -122,7 +122,8 @@ def read(path: Path) -> Baseline:
         }
         if document["format"] != FORMAT:
             msg = (
-                f"{path}: its format is {document['format']!r}, known is {FORMAT!r}. Make it again: "
+                f"{path}: its format is {shortened(str(document['format']), _NAME)!r}, known is "
+                f"{FORMAT!r}. Make it again: "
                 f"datacheck baseline RUN."
             )
             raise UsageError(msg)

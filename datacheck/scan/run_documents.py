@@ -169,11 +169,31 @@ _REPORT = (
 )
 
 
+# Whole numbers from here on are no float64.
+_LARGEST = 1 << 1023
+
+
 def dump_json(value: object) -> bytes:
-    """Return JSON for people and programs: indented, keys in the given order, final line feed."""
-    return orjson.dumps(
-        value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-    )
+    """Return JSON for people and programs: indented, keys in the given order, final line feed.
+
+    Notes:
+        Whole numbers beyond 64 bits, as damaged data may state, are written as fractions.
+    """
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+    try:
+        return orjson.dumps(value, option=options)
+    except TypeError:
+        return orjson.dumps(_with_short_numbers(value), option=options)
+
+
+def _with_short_numbers(value: Any) -> Any:
+    """Return JSON values with whole numbers beyond 64 bits as fractions."""
+    if isinstance(value, Mapping):
+        return {key: _with_short_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_short_numbers(item) for item in value]
+    is_large = isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
+    return (float(value) if abs(value) < _LARGEST else str(value)) if is_large else value
 
 
 # -------------------------------------------------------------------------------------- result.json

@@ -74,9 +74,11 @@ class _PathGrowth:
 
 # Signs with a meaning in patterns: a name with one of them does not stand for itself.
 PATTERN_SIGNS = frozenset("{}*\\")
-# CPU time [s] in which patterns are matched, and the extra time for each name.
+# CPU time [s] in which patterns are matched, and the extra time for each name, and each pattern of
+# it.
 _MATCHING_SECONDS = 20.0
 _NAME_SECONDS = 1e-4
+_PATTERN_SECONDS = 2e-6
 # Characters of a path that a message shows.
 _MOST_SHOWN = 80
 # Lengths among which `Template` looks for the longest that is quick for any path.
@@ -230,17 +232,18 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
 
 
 @contextmanager
-def limited_matching(where: str, names: int) -> Iterator[None]:
+def limited_matching(where: str, names: int, patterns: int = 1) -> Iterator[None]:
     """Limit the CPU time in which patterns are matched with this number of names.
 
     Args:
         where: the schema key of the patterns, for the message.
         names: number of names to match.
+        patterns: number of patterns.
 
     Raises:
         SchemaError: the patterns take more time, as constraints like ``(x+x+)+y`` do for long names.
     """
-    seconds = _MATCHING_SECONDS + _NAME_SECONDS * names
+    seconds = _MATCHING_SECONDS + names * (_NAME_SECONDS + _PATTERN_SECONDS * patterns)
     try:
         with limited_time(seconds):
             yield

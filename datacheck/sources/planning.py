@@ -97,7 +97,8 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         and compressed, as Streaming may leave it, the plain one is read, as Streaming does.
     """
     schema = schema.located(listing.root, listing.roots).placed(listing.roots)
-    with limited_matching(f"{schema.name}, samples.files", len(listing.entries)):
+    where = f"{schema.name}, samples.files"
+    with limited_matching(where, len(listing.entries), len(schema.samples.files)):
         matched_files = _without_packed(list(_matched_files(schema, listing)))
     check_alone(schema, listing.alone)
     _check_inside(schema, listing.alone, matched_files)

@@ -243,7 +243,6 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
         "2014-04-01 00:00:00,20.0\n2014-04-01 00:05:00,21.0\n2014-04-01 00:10:00,22.0\n",  # no line of names
         "a,b\nx,1\n",  # one row
         "a,b\nx,1\ny,2,3\nz,4\n",  # rows of several lengths
-        "a,a\nx,1\ny,2\n",  # one name twice
         "a,\nx,1\ny,2\n",  # no name
         "one line of prose, with a comma\nand another one\nand a third\n",
         "words\nred\nblue\n",
@@ -253,6 +252,16 @@ def test_a_table_of_words_and_times_gives_its_columns(tmp_path, name, between):
 def test_what_is_no_table_of_columns_is_a_text(tmp_path, text):
     (tmp_path / "a.csv").write_text(text)
     assert read_all(tmp_path / "a.csv") == {"text": text}
+
+
+def test_columns_of_one_name_are_numbered(tmp_path):
+    """A table of 53 columns, two of them called as others are, was one text."""
+    (tmp_path / "a.csv").write_text("a,b,a,a_2,a\nx,1,2,3,4\ny,5,6,7,8\n")
+    found = {
+        name: value if isinstance(value, list) else value.tolist()
+        for name, value in read_all(tmp_path / "a.csv").items()
+    }
+    assert found == {"a": ["x", "y"], "b": [1, 5], "a_3": [2, 6], "a_2": [3, 7], "a_4": [4, 8]}
 
 
 NAMED = ["when,place,n", *['2014-04-01,"two\nlines",1'] * 30, *["2014-04-01,Rome,1"] * 100]

@@ -386,6 +386,21 @@ fields:
     assert found == ([] if told is None else [("DC409", told, [1])])
 
 
+def test_one_odd_number_among_fractions_is_not_told_as_pixels():
+    schema = """
+fields:
+  i: {role: image, shape: [H, W, 3]}
+  b: {role: boxes, shape: [N, 4], unit: "1", box_format: cxcywh, pixels_of: i}
+"""
+    sound = [[0.5, 0.5, 0.2, 0.2], [0.3, 0.6, 0.1, 0.1]]
+    rng = np.random.Generator(np.random.Philox(9))
+    rows = [
+        {"i": rng.integers(0, 255, (20, 40, 3), dtype=np.uint8), "b": np.array(boxes, float)}
+        for boxes in (sound, [*sound, [5.0, 0.5, 0.2, 0.2]])
+    ]
+    assert [f[1] for f in said(schema, *rows) if f[0] == "DC409"] == ["outside"]
+
+
 AREAS = """
 fields:
   b: {role: boxes, shape: [N, 4], unit: px, areas: a}

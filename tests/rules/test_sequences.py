@@ -1,11 +1,14 @@
 """DC231: rows that do not go on from the rows before them, with the faults written by hand."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck.model.sample import Origin, Piece
+from datacheck.rules.families import sequences
 from tests.rules.harness import judged, measured, schema_of
 
 FIELDS = {"x": {}}
@@ -150,28 +153,58 @@ def test_a_column_that_rests_for_most_of_the_rows_is_a_thing_that_lies_still():
 
 
 @pytest.mark.parametrize(
-    ("first", "count", "told"),
+    ("length", "first", "count", "told"),
     [
-        (95_000, 5_000, (95_000, 99_999)),  # the end
-        (0, 4_096, (0, 4_095)),
-        (40_001, 4_095, None),
-        (40_001, 4_096, (40_001, 44_096)),
+        (100_000, 0, 4_096, True),
+        (100_000, 40_001, 4_095, False),
+        (100_000, 40_001, 4_096, True),
+        (100_000, 95_000, 5_000, False),  # padding of a long sample
+        (100_000, 94_000, 5_000, True),  # one that goes on after it
+        (600_000, 500_001, 99_999, True),  # the end of a stream
+        (600_000, 594_001, 5_999, False),
     ],
 )
-def test_a_run_of_one_token_in_a_stream_is_named(first, count, told):
-    tokens = np.random.Generator(np.random.Philox(3)).permutation(100_000).astype(np.uint32)
+def test_a_run_of_one_token_in_a_stream_is_named(length, first, count, told):
+    tokens = np.random.Generator(np.random.Philox(3)).permutation(length).astype(np.uint32) + 1
     tokens[first : first + count] = 0
     found = findings(tokens, fields=TOKENS)
-    if told is None:
+    if not told:
         assert found == {}
         return
     _, failure = found["frozen"]
-    assert failure.message == f"x, 1 sample: tokens {told[0]:,} to {told[1]:,} are all 0."
+    last = first + count - 1
+    assert failure.message == f"x, 1 sample: tokens {first:,} to {last:,} are all 0."
 
 
-def test_a_padded_sample_and_a_thousandth_of_a_stream_are_silent():
-    rng = np.random.Generator(np.random.Philox(4))
-    padded = np.concatenate([rng.permutation(10_000), np.zeros(55_000, np.int64)])
-    stream = rng.permutation(5_000_000)
+def test_a_thousandth_of_a_stream_is_silent():
+    stream = np.random.Generator(np.random.Philox(4)).permutation(5_000_000)
     stream[9_000:14_000] = 7  # 5,000 of 5,000,000
-    assert findings(padded, stream, fields=TOKENS) == {}
+    assert findings(stream, fields=TOKENS) == {}
+
+
+def test_the_longest_of_several_runs_is_that_of_a_loop():
+    rng = np.random.Generator(np.random.Philox(5))
+    for _ in range(20):
+        tokens = rng.integers(1, 50, 70_000).astype(np.uint16)
+        for _ in range(3):
+            start = int(rng.integers(0, 60_000))
+            tokens[start : start + int(rng.integers(3_900, 5_000))] = rng.integers(1, 5)
+        runs, begin = [], 0
+        for place in [*(np.flatnonzero(np.diff(tokens.astype(int))) + 1).tolist(), len(tokens)]:
+            runs.append((place - begin, -begin))
+            begin = place
+        length, start = max(run for run in runs if run[0] - run[1] < len(tokens))
+        found = findings(tokens, fields=TOKENS)
+        assert bool(found) is (length >= 4_096)
+        if found:
+            expected = f"tokens {-start:,} to {length - start - 1:,} are all {tokens[-start]}."
+            assert found["frozen"][1].message.endswith(expected)
+
+
+def test_a_stream_of_many_tokens_takes_the_memory_of_a_block():
+    tokens = np.random.Generator(np.random.Philox(6)).integers(0, 65, 40_000_000, np.uint16)
+    tracemalloc.start()
+    assert sequences._same_tokens(tokens) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10e6

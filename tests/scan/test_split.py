@@ -93,6 +93,7 @@ def test_patterns_that_take_too_long_are_one_message(monkeypatch):
     """Each name takes a thousand steps at each of 4,000 letters: an hour for all of them."""
     monkeypatch.setattr(patterns, "_MATCHING_SECONDS", 0.5)
     monkeypatch.setattr(patterns, "_NAME_SECONDS", 0)
+    monkeypatch.setattr(patterns, "_PATTERN_SECONDS", 0)
     samples = {"files": "{id:(?:x*){1000}y}.npy", "list": {"train": "a.txt"}}
     schema = make_schema(samples=samples)
     table = make_table(["x" * 4000 + f"{number}.npy" for number in range(1000)])

@@ -153,6 +153,56 @@ def test_rows_of_train_in_test_are_found_though_a_column_names_the_split(tmp_pat
     }
 
 
+def people(count):
+    """Return rows of a table of people: names, classes, counts with a few large ones, gaps."""
+    rng = np.random.Generator(np.random.Philox(11))
+    rows = []
+    for i in range(count):
+        filled = [f"{rng.uniform(0, 1):.4f}" if rng.random() < 0.6 else "" for _ in range(4)]
+        count_before = str(int(rng.geometric(0.2)) - 1)
+        rows.append(
+            [
+                words(i, 3).replace(",", ""),
+                ("red", "green")[i % 2],
+                str(20 + i % 60),
+                count_before,
+                *filled,
+            ]
+        )
+    return rows
+
+
+def table(folder, rows):
+    folder.mkdir()
+    lines = ["name,colour,age,before,a,a,b,c", *(",".join(row) for row in rows)]
+    (folder / "people.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_rows_of_a_table_with_words_are_samples(tmp_path):
+    run = scan(table(tmp_path / "d", people(1200)), output=tmp_path / "out")
+    assert run.schema.samples.each == "row"
+    assert (len(run.table), run.report.findings) == (1200, [])
+
+
+def test_a_code_for_missing_numbers_and_repeated_rows_of_such_a_table_are_named(tmp_path):
+    """Of a table that was read as one sample, 700 counts of 999 and 460 repeated rows passed."""
+    rows = people(1200)
+    for i in range(100, 160):
+        rows[i][3] = "999"
+    run = scan(table(tmp_path / "d", [*rows, *rows[300:340]]), output=tmp_path / "out")
+    found = {f.code: f.rows.tolist() for f in run.report.findings}
+    assert found == {"DC226": list(range(100, 160)), "DC803": list(range(1200, 1240))}
+
+
+def test_the_rows_of_a_table_with_a_clock_follow_one_another(tmp_path):
+    folder = tmp_path / "d"
+    folder.mkdir()
+    lines = [f"{i},event {words(i, 1)},{i % 7}" for i in range(600)]
+    (folder / "log.csv").write_text("\n".join(["time,event,level", *lines]) + "\n")
+    assert parse_schema(draft(folder).text).samples.each is None
+
+
 def test_a_folder_above_that_a_built_in_schema_fits_is_named_in_place_of_a_draft(tmp_path):
     below = tmp_path / "HO3D/train/SM1/meta"
     below.mkdir(parents=True)

@@ -117,3 +117,46 @@ def test_a_fault_of_the_labels_is_named(yolo, change, code, kind, failed):
         change(rows)
         write(yolo, name, rows)
     assert found(yolo).get(code, ("absent", 0)) == (kind, failed)
+
+
+@pytest.mark.parametrize("folder", ["gaze", "traj"])
+def test_other_tables_of_five_columns_are_no_boxes(yolo, folder):
+    """Corners by frame in 0..1, and rows of an index and four numbers of any size."""
+    rng = np.random.Generator(np.random.Philox(6))
+    (yolo / "data.yaml").unlink()
+    for split in ("train", "val"):
+        (yolo / folder / split).mkdir(parents=True)
+        for path in sorted((yolo / "labels" / split).iterdir()):
+            low = rng.uniform(0, 0.4, (6, 2))
+            numbers = np.concatenate([low, low + 0.5], axis=1) if folder == "gaze" else None
+            numbers = rng.normal(0, 5, (6, 4)) if numbers is None else numbers
+            table = np.concatenate([np.arange(6.0)[:, None], numbers], axis=1)
+            np.savetxt(yolo / folder / split / path.name, table, fmt="%.6f")
+            path.unlink()
+    fields = parse_schema(draft(yolo).text).fields
+    assert not any(field.role == "boxes" for field in fields.values())
+
+
+@pytest.mark.parametrize(
+    "odd", ["20000 0.5 0.5 0.2 0.2", "-1 0.5 0.5 0.2 0.2", "0.5 0.5 0.5 0.2 0.2"]
+)
+def test_one_odd_line_hides_no_fault_of_the_other_files(yolo, odd):
+    """The table of five numbers was then judged by its range, and nothing was found."""
+    for i in (7, 12):
+        rows = read(yolo, f"train/train_{i:03d}")
+        rows[0, 0], rows[0, 3] = 7, 0
+        write(yolo, f"train/train_{i:03d}", rows)
+    (yolo / "labels/train/train_020.txt").write_text(odd + "\n")
+    codes = found(yolo)
+    assert codes["DC409"] == ("flat", 2)
+    assert codes["DC404"][1] >= 2
+
+
+def test_a_row_of_six_numbers_hides_no_fault_of_the_other_files(yolo):
+    rows = read(yolo, "train/train_007")
+    rows[0, 3] = 0
+    write(yolo, "train/train_007", rows)
+    (yolo / "labels/train/train_020.txt").write_text("0 0.5 0.5 0.2 0.2 0.9\n")
+    codes = found(yolo)
+    assert codes["DC409"] == ("flat", 1)
+    assert codes.keys() - {"DC409"}  # the file itself

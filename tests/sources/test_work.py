@@ -1008,6 +1008,7 @@ def test_patterns_that_take_too_long_are_one_message(tmp_path, monkeypatch, samp
     """Each name takes a thousand steps at each of 4,000 letters: an hour for all of them."""
     monkeypatch.setattr(patterns, "_MATCHING_SECONDS", 0.5)
     monkeypatch.setattr(patterns, "_NAME_SECONDS", 0)
+    monkeypatch.setattr(patterns, "_PATTERN_SECONDS", 0)
     names = ["x" * 4000 + f"{number}.npy" for number in range(1000)]
     listing = Listing(tmp_path, Entries.of([Entry(name, 1, 0, 0, 0, 0) for name in names]))
     document = {"datacheck": 1, "name": "mine", "samples": samples, "fields": {"x": fields}}

@@ -265,17 +265,24 @@ def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[F
     ends = rows[f":{name}:box_ends"]
     large = edge.min(axis=1) >= _PICTURE
     tiny = measured & (ends.min(axis=1) >= 0) & (ends.max(axis=1) <= 1) & large & (not is_share)
-    # Fractions that are pixels: far above 1, and within the picture.
-    whole = (ends.max(axis=1) >= _PICTURE / 2) & (ends[:, 2:] <= edge + _EDGE).all(axis=1)
-    whole &= measured & large & is_share & (ends.min(axis=1) >= -_EDGE)
-    if whole.any():
-        away &= ~whole
-        reach = np.where(whole, 0, reach)
+    # In pixels the centre of each box is above 1, and most of them far above.
+    in_pixels = (
+        measured
+        & large
+        & is_share
+        & (ends.max(axis=1) >= _PICTURE / 2)
+        & (rows[f":{name}:box_centres"].min(axis=1) >= 1)
+        & (ends.min(axis=1) >= -_EDGE)
+        & (ends[:, 2:] <= edge + _EDGE).all(axis=1)
+    )
+    if in_pixels.any():
+        away &= ~in_pixels
+        reach = np.where(in_pixels, 0, reach)
         yield Failure(
-            whole,
-            f"{name}{where}: the boxes of {pluralize(int(whole.sum()))} reach up to "
-            f"{float(ends[whole].max()):,.0f}; fractions of {picture} are at most 1.",
-            measured={"largest": float(ends[whole].max())},
+            in_pixels,
+            f"{name}{where}: the boxes of {pluralize(int(in_pixels.sum()))} reach up to "
+            f"{float(ends[in_pixels].max()):,.0f}; fractions of {picture} are at most 1.",
+            measured={"largest": float(ends[in_pixels].max())},
             expected={"largest": "..1"},
             cause=Cause("in pixels, not divided by the width and height of the picture", "pixels"),
             fix="Divide x by the width of the picture, and y by its height.",

@@ -173,7 +173,7 @@ def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
     return tiny, typical, len(small)
 
 
-@measure("attributes", per="sample", uses=("attrs",), depth="structure")
+@measure("attributes", version=2, per="sample", uses=("attrs",), depth="structure")
 def attributes(block: Block, schema: Schema) -> Columns:
     """Counts stated in file attributes: ``attr/<name>`` for each declared integer."""
     columns: dict[str, Measured] = {}
@@ -188,13 +188,18 @@ def attributes(block: Block, schema: Schema) -> Columns:
     return columns
 
 
+_NO_COUNT = np.iinfo(np.int64).max  # stated, but no number of rows that there can be
+
+
 def _whole(column: Column, i: int) -> int | None:
     value = column.objects[i] if column.kind != "array" else column[i]
     try:
         number = int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:  # infinity
+        return _NO_COUNT
+    except (TypeError, ValueError):
         return None
-    return number if int64(number) else None
+    return number if int64(number) else _NO_COUNT
 
 
 def _stated_sizes(schema: Schema) -> list[tuple[str, str]]:

@@ -644,10 +644,11 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Why it matters:
         Pairing by nearest time takes the wrong image, and velocities become infinite.
     Measure:
-        Differences of neighbouring time stamps, relative to their median. If more than a tenth of
+        Differences of neighbouring time stamps, relative to their median; a few gaps count if one of
+        them is long, or if together they take much of the time. If more than a tenth of
         the steps are long, the rows were not recorded at one rate, and no gaps are reported.
     When it is wrong:
-        The recording pauses on purpose: raise ``share``, or split the episode.
+        The recording pauses on purpose: raise ``share`` and ``jump``, or split the episode.
     Options:
         gap: a step longer than this multiple of the median step is a gap (1.5; one of 1.05, 1.1,
         1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
@@ -702,6 +703,7 @@ def bad_timestamps(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         int(np.argmin(np.abs(np.array(RATIOS) - float(case.options[name]))))
         for name in ("gap", "jump")
     )
+    far = max(far, place)
     gaps = rows["longer"][:, place]
     many = gaps > float(case.options["share"]) * rows["steps"]
     long = rows["lost"][:, place] > float(case.options["lost"])

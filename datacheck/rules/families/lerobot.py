@@ -761,9 +761,9 @@ def _wrong_statistics(rows: Rows, name: str, limit: float) -> Iterator[Failure]:
         yield Failure(
             miscounted,
             f"{count_phrase(miscounted, 'have', 'episode')} statistics of {name} with another count "
-            f"than their rows: the first counts {int(abs(lacking[at])):,} too "
+            f"than their rows: the first counts {format_number(abs(float(lacking[at])))} too "
             f"{'many' if lacking[at] > 0 else 'few'}.",
-            measured={"rows": int(lacking[at])},
+            measured={"rows": float(lacking[at])},
             fix=_STATISTICS_AGAIN,
             kind=f"count:{name}",
         )

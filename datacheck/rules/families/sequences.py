@@ -45,6 +45,7 @@ _UNIT = 0.02  # tolerance of the length of a quaternion
 # Tokens of one id in succession: in streams of so many tokens, fewest, and share of the stream.
 _STREAM = 65_536
 _SAME_TOKENS = 4096
+_LONGEST_PACK = 500_000  # tokens of a sample, which may end in padding
 _SAME_SHARE = 0.01
 _TURNED, _STEADY = 0.9, 0.99  # |q . q'| at the ends of a block, and elsewhere
 
@@ -122,22 +123,46 @@ def _is_sequence(name: str, column: Column, spec: FieldSpec) -> bool:
 
 
 def _same_tokens(tokens: Array) -> _Fault | None:
-    """Return the longest run of one id in a stream of tokens, if no text has such a run."""
+    """Return the longest run of one id in a stream of tokens, if no text has such a run.
+
+    Notes:
+        A run at the end of fewer than `_LONGEST_PACK` tokens is the padding of a sample. The memory
+        is that of a block.
+    """
     if tokens.ndim != 1 or len(tokens) < _STREAM:
         return None
     least = max(_SAME_TOKENS, int(_SAME_SHARE * len(tokens)))
     # Every run of that length covers two neighbouring places of this grid.
-    grid = tokens[:: least // 2]
-    if not (grid[1:] == grid[:-1]).any():
+    step = least // 2
+    grid = tokens[::step]
+    longest, end = (0, 0), 0
+    for place in (np.flatnonzero(grid[1:] == grid[:-1]) * step).tolist():
+        if place < end or not (tokens[place : place + step] == tokens[place]).all():
+            continue
+        first, end = _run_around(tokens, place)
+        is_padding = end == len(tokens) < _LONGEST_PACK
+        if not is_padding and end - first > longest[1] - longest[0]:
+            longest = first, end
+    first, end = longest
+    if end - first < least:
         return None
-    edges = np.flatnonzero(np.diff(tokens)) + 1
-    starts = np.concatenate([[0], edges])
-    lengths = np.diff(np.concatenate([starts, [len(tokens)]]))
-    longest = int(lengths.argmax())
-    if lengths[longest] < least:
-        return None
-    first = int(starts[longest])
-    return _Fault(_FROZEN, first, first + int(lengths[longest]) - 1, -1, float(tokens[first]))
+    return _Fault(_FROZEN, first, end - 1, -1, float(tokens[first]))
+
+
+def _run_around(tokens: Array, place: int) -> tuple[int, int]:
+    """Return where the run of one id that covers a place begins, and where it ends."""
+    first = end = place
+    while first > 0:
+        others = np.flatnonzero(tokens[max(0, first - _STREAM) : first] != tokens[place])
+        first = max(0, first - _STREAM) + (int(others[-1]) + 1 if len(others) else 0)
+        if len(others):
+            break
+    while end < len(tokens):
+        others = np.flatnonzero(tokens[end : end + _STREAM] != tokens[place])
+        end += int(others[0]) if len(others) else min(_STREAM, len(tokens) - end)
+        if len(others):
+            break
+    return first, end
 
 
 def _rows_of(column: Column, sample: int) -> Array | None:
@@ -332,13 +357,13 @@ def broken_sequence(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         was never filled to its end: the model learns to repeat one id.
     Measure:
         The differences of consecutive rows. Runs at the beginning and the end of a sample count as
-        rests or padding; if more than a fifth of the samples have runs, things rest in these data. A
-        block is a fifth of the rows at most; its first and last step are 50 times the
-        next largest and 1,000 times the median step. A unit is named if the rows before and after a
-        block continue it at one factor only.
+        rests or padding, in tokens those at the end of fewer than 500,000; if more than a fifth of
+        the samples have runs, things rest in these data. A block is a fifth of the rows at most;
+        its first and last step are 50 times the next largest and 1,000 times the median step. A
+        unit is named if the rows before and after a block continue it at one factor only.
     When it is wrong:
         The rows do not follow one another, or the machine stood still: give the field its role, or
-        switch the rule off.
+        switch the rule off. Longer samples of tokens are padded: switch it off.
     Options:
         none
     Bad::
