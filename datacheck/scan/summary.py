@@ -29,6 +29,7 @@ _NAMED = 3
 _LEAST_SECONDS = 0.001
 _RATE = "DC503"  # the note on LeRobot datasets whose info.json files give different rates
 _SINCE_BYTES = 20_000  # for the ids of findings that are new or gone
+_PROBED = 1_000  # samples that show whether a field holds JSON values
 _RULES = 6  # up to this many rules are named with code and name, more by code
 
 
@@ -159,6 +160,7 @@ def _unchecked(facts: RunContext, judged: RuleResults) -> Iterable[str]:
         yield _undeclared(undeclared, "judged by what needs no promise only")
     if passed:
         yield _undeclared(passed, "not judged (not read, or there are too many)")
+    yield from _unjudged_values(state.table, facts.schema)
     yield from _unopened(state.unclaimed, facts.coverage)
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
@@ -187,6 +189,32 @@ def _undeclared(names: Sequence[str], judgement: str) -> str:
         "" if len(names) <= 8 else f" … {len(names) - 8} more"
     )
     return f"{_count(len(names), 'field')} that the schema does not list, {judgement}: {listed}"
+
+
+def _unjudged_values(table: Table, schema: Schema) -> Iterable[str]:
+    """Yield a sentence on values that were read, but that no rule looks into."""
+    if set(schema.fields) == {ANY}:
+        yield (
+            "each file is a sample by itself: the schema says neither what it holds nor which files "
+            "belong together"
+        )
+    nested = [
+        name
+        for name, spec in sorted(schema.fields.items())
+        if spec.role is None and _is_nested(table, f"{name}:dtype")
+    ]
+    if nested:
+        listed = ", ".join(nested[:_NAMED]) + _more(len(nested))
+        yield f"what is inside of {listed} (lists or JSON values): no rule judges it without a role"
+
+
+def _is_nested(table: Table, name: str) -> bool:
+    """Tell whether a field holds JSON values in most samples that have it, of many the first."""
+    if name not in table.columns:
+        return False
+    column = table.columns[name]
+    dtypes = Counter(column.values[np.flatnonzero(column.present)[:_PROBED]].tolist())
+    return 2 * dtypes["json"] > dtypes.total()
 
 
 def _unopened(paths: Sequence[str], read_coverage: ReadCoverage | None) -> Iterable[str]:

@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from datacheck.model.table import CHECKED, SKIPPED, Measured, Table
 from datacheck.rules import catalogue
 from datacheck.rules.engine import judge
 from datacheck.rules.selection import choose_rules, options_of, without_unread_rule
-from datacheck.scan import Request, run_scan
+from datacheck.scan import Request, run_scan, scan
 from datacheck.scan.coverage import coverage as read_coverage
 from datacheck.scan.coverage import first_bytes_notes, notes_with_unread
 from datacheck.scan.run_state import RunState, Slots
@@ -347,3 +348,18 @@ def test_files_that_are_not_read_and_lie_beside_samples_are_a_warning_however_sm
     assert unread(past(**held), allow=True) == []
     named = make_schema({"x": {}}, rules={"DC113": {"not_read": ["*.ann"]}})
     assert unread(past(**held), named) == []
+
+
+def test_values_that_no_rule_looks_into_are_named(tmp_path):
+    """Pickled clips and questions in JSON ended as "all samples are fit", 100 % of the bytes read."""
+    folder = tmp_path / "d"
+    folder.mkdir()
+    for name in ("train", "test"):
+        clips = {"label": ["run", "sit"], "pose": [[[1.5, 2.5]], [[0.5, 1.5], [2.5, 3.5]]]}
+        (folder / f"{name}.json").write_text(json.dumps(clips))
+    unchecked = scan(folder, output=tmp_path / "out").report.unchecked
+    assert [line for line in unchecked if line.startswith("what is inside of")] == [
+        "what is inside of label, pose (lists or JSON values): no rule judges it without a role"
+    ]
+    files = scan(folder, schema="files", output=tmp_path / "out").report.unchecked
+    assert any(line.startswith("each file is a sample by itself") for line in files)
