@@ -32,7 +32,7 @@ from datacheck.infer.profiling import (
     profile_files,
 )
 from datacheck.infer.roles import names_role
-from datacheck.infer.suggest import SPLITS, patterns
+from datacheck.infer.suggest import SPLITS, around_split, patterns
 from datacheck.infer.writing import Draft, Guess, write_draft
 from datacheck.infer.yolo import with_yolo_boxes
 from datacheck.rules.base import first_few
@@ -260,6 +260,8 @@ def _ways_to_split(paths: Sequence[str]) -> Iterator[tuple[SplitPath, bool]]:
         yield partial(_split_by_level, level=level, split_name=str.partition), False
         if has_two_dots:
             yield partial(_split_by_level, level=level, split_name=str.rpartition), False
+    for level in _levels_of_parts(paths):
+        yield partial(_split_by_split, level=level), False
 
 
 def _levels_of_parts(paths: Sequence[str]) -> list[int]:
@@ -302,6 +304,18 @@ def _split_by_level(
     stem, dot, ending = split_name(name, ".")
     sample = [*folders[:level], *folders[level + 1 :], stem]
     return "/".join(sample), f"{folders[level]}/{dot}{ending}"
+
+
+def _split_by_split(path: str, level: int) -> tuple[str, str] | None:
+    """Split ``trainannot/scene1.png``: beside the name of a split, a folder names the part."""
+    *folders, name = path.split("/")
+    around = around_split(folders[level]) if level < len(folders) else None
+    if around is None:
+        return None
+    before, after, split = around
+    stem, dot, ending = name.partition(".")
+    sample = [*folders[:level], split, *folders[level + 1 :], stem]
+    return "/".join(sample), f"{before}{after}/{dot}{ending}"
 
 
 def _group(paths: Sequence[str], split_path: SplitPath) -> dict[str, dict[str, str]]:

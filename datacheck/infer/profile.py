@@ -57,6 +57,13 @@ _POINT_TABLE_WIDTHS = range(4, 14)
 _UNIT_LENGTH = (0.98, 1.02)
 
 
+def _most_common(counts: Mapping[str, int]) -> set[str]:
+    """Return the kind that nearly all samples have, else all kinds: a few others are faults."""
+    most = max(counts.values(), default=0)
+    usual = {kind for kind, count in counts.items() if count == most}
+    return usual if most >= NEARLY_ALL * sum(counts.values()) else set(counts)
+
+
 @dataclass(eq=False)
 class FieldProfile:
     """What was measured of one field in a few samples; sent as JSON between processes."""
@@ -158,7 +165,7 @@ class FieldProfile:
     def is_like(self, other: FieldProfile) -> bool:
         """Tell whether two fields have the same kind of values; images may have several sizes."""
         for own, others in ((self.dtypes, other.dtypes), (self.ndims, other.ndims)):
-            if (own or others) and own.keys().isdisjoint(others):
+            if (own or others) and _most_common(own).isdisjoint(_most_common(others)):
                 return False
         if self._is_picture() and other._is_picture():
             return True

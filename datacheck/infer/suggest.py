@@ -33,6 +33,9 @@ SPLITS = frozenset(
         "dev",
     }
 )
+_SPLIT_IN = re.compile(
+    rf"(?:|.*[^A-Za-z])({'|'.join(sorted(SPLITS, key=len, reverse=True))})(?![A-Z])(.*)"
+)
 NUMBER = "-{shard}"  # ends an ending that is followed by the number of a shard
 # The digits at the end are those of a digest.
 _IN_SHARDS = re.compile(r"[^-]+-[0-9]+-of-[0-9]+(?:-[0-9a-f]+)?")
@@ -107,7 +110,37 @@ def _folders(
         return [name for kind in values for name in kind]
     if alone and len(every) > 1:
         return []
+    if len(values) > 1 and not any("{split}" in upper for upper in upper_levels):
+        named = _around_splits(values)
+        if named:
+            return named
     return ["{split}" if _splits(every, upper_levels) else f"{{folder{level + 1}}}"] * len(values)
+
+
+def _around_splits(values: Sequence[set[str]]) -> list[str]:
+    """Return the pattern of each kind whose folders name the split and the kind, [] if they do not.
+
+    The placeholder lists the splits: else the folder train would also stand for trainannot.
+    """
+    found = [[around_split(name) for name in kind] for kind in values]
+    known = [[one for one in kind if one is not None] for kind in found]
+    if known != found or any(len({one[:2] for one in kind}) > 1 for kind in known):
+        return []
+    if len({kind[0][:2] for kind in known}) == 1:  # another level tells the kinds apart
+        return []
+    names = "|".join(sorted({one[2] for kind in known for one in kind}))
+    return [f"{kind[0][0]}{{split:{names}}}{kind[0][1]}" for kind in known]
+
+
+def around_split(folder: str) -> tuple[str, str, str] | None:
+    """Return what stands before and after the name of a split in that of a folder, and the split.
+
+    None if there is no such name, or nothing beside it that a pattern can hold.
+    """
+    found = _SPLIT_IN.fullmatch(folder)
+    if found is None or PATTERN_SIGNS.intersection(folder):
+        return None
+    return folder[: found.start(1)], found[2], found[1]
 
 
 def _splits(names: set[str], upper_levels: Sequence[Sequence[str]]) -> bool:

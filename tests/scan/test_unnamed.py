@@ -298,6 +298,28 @@ def test_boxes_of_pascal_voc_in_other_folders_are_held_against_their_pictures(tm
     assert [(f.severity, f.failed) for f in found] == [("error", 1)]
 
 
+@pytest.mark.parametrize(
+    ("pictures", "masks"),
+    [("{}", "{}annot"), ("{}_images", "{}_masks"), ("img-{}", "gt-{}"), ("a/{}", "a/{}_seg")],
+)
+def test_folders_that_name_the_split_and_the_part_are_paired(tmp_path, pictures, masks):
+    """CamVid keeps pictures in `train` and their labels in `trainannot`: nothing was compared."""
+    data = tmp_path / "d"
+    rng = np.random.Generator(np.random.Philox(21))
+    for split, count in (("train", 12), ("val", 5), ("test", 5)):
+        for folder, shape in ((pictures, (30, 40, 3)), (masks, (30, 40))):
+            (data / folder.format(split)).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 12 if folder == masks else 255, shape, dtype=np.uint8)
+                Image.fromarray(pixels).save(data / folder.format(split) / f"{split}_{i:03d}.png")
+    run = scan(data, output=tmp_path / "out")
+    assert (len(run.table), run.report.findings) == (22, [])
+    assert set(run.table.splits) == {"train", "val", "test"}
+    (data / masks.format("val") / "val_002.png").unlink()
+    (found,) = scan(data, output=tmp_path / "out").report.findings
+    assert (found.code, found.failed) == ("DC104", 1)
+
+
 def token_files(folder, *, vocabulary=65, about=True):
     folder.mkdir()
     rng = np.random.default_rng(0)
