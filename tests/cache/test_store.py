@@ -12,6 +12,7 @@ import xxhash
 
 from datacheck.cache import Cache, open_cache, reader
 from datacheck.cache import verify as verifying
+from datacheck.cache.obstore_client import ObstoreClient
 from datacheck.cache.store import FolderStore, open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, StorageError, UsageError
@@ -229,3 +230,25 @@ def test_a_file_that_lies_deep_is_found(tmp_path):
     finally:
         sys.setrecursionlimit(most)
     assert found == 5
+
+
+def test_an_answer_of_a_bucket_that_does_not_end_is_cut_at_the_limit(monkeypatch):
+    """A server stated 100 bytes and sent gigabytes; all of them were kept."""
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    client = ObstoreClient("s3://bucket")
+    sent = []
+
+    class Endless:
+        def __init__(self):
+            self.meta = {"size": 100}
+
+        def stream(self, **_):
+            while True:
+                sent.append(1 << 20)
+                yield bytes(1 << 20)
+
+    monkeypatch.setattr(client._obstore, "get", lambda *_: Endless())
+    with pytest.raises(CorruptionError, match=r"more than the 5,242,880 bytes"):
+        client.get(["manifest.json"], [5 << 20])
+    assert sum(sent) == 6 << 20

@@ -300,3 +300,13 @@ def test_time_and_version_are_spelled_out_whoever_wrote_them():
     evil = "\x1b]0;owned\x07\x9b31m\0"
     document["run"] |= {"started": f"{document['run']['started']}{evil}", "version": evil}
     assert not leaks(json.dumps(sarif(document, {}, Path.cwd()), ensure_ascii=False))
+
+
+def test_numbers_beyond_64_bits_are_written_as_fractions_or_text():
+    """A count of 1e308 in a dataset ended the writing of the report."""
+    value = {"rows": 2 * 10**19, "list": [-(10**30), 7], "large": 1 << 1030}
+    assert json.loads(dump_json(value)) == {
+        "rows": 2e19,
+        "list": [-1e30, 7],
+        "large": str(1 << 1030),
+    }

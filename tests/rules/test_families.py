@@ -238,6 +238,17 @@ def test_the_field_of_another_length_is_named_and_attributes_count():
     assert finding.message.endswith("in the first it is 8 in b and 9 elsewhere.")
 
 
+@pytest.mark.parametrize("stated", [1e300, -1e300, 2**64 - 1, np.inf, "9" * 400])
+def test_a_count_beyond_64_bits_is_a_wrong_count(stated):
+    """It passed as if no count was stated."""
+    schema = "fields: {a: {role: action, shape: [T, 2]}}\nattrs: {num_samples: T}"
+    rng = np.random.default_rng(0)
+    rows = [{"a": rng.normal(size=(9, 2))} for _ in range(2)]
+    facts = [{"attrs/num_samples": 9}, {"attrs/num_samples": stated}]
+    (found,) = findings(schema, pieces(*rows, facts=facts))
+    assert (found.code, found.rows.tolist()) == ("DC111", [1])
+
+
 def test_a_declared_attribute_that_is_missing_is_a_missing_field():
     (finding,) = findings("fields: {a: {shape: [T]}}\nattrs: {n: T}", pieces({"a": np.arange(9.0)}))
     assert (finding.code, finding.message) == ("DC121", "1 sample lacks attribute n.")

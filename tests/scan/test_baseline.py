@@ -133,6 +133,14 @@ def test_a_file_that_is_no_baseline_is_refused(place, text, said):
         run(place, place / "none.json")
 
 
+def test_a_long_format_of_a_baseline_is_told_in_a_short_message(place):
+    path = place / "b.json"
+    path.write_text(json.dumps({"format": "\x7f" * 100_000, "schema": "s", "known": {}}))
+    with pytest.raises(UsageError, match="its format is ") as told:
+        run(place, path)
+    assert len(str(told.value)) < 2_000
+
+
 def test_a_baseline_that_is_too_large_to_be_read_is_not_made(place, monkeypatch):
     run(place)
     monkeypatch.setattr(rescore, "BASELINE_BYTES", 10)

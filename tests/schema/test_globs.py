@@ -37,3 +37,13 @@ def test_a_limit_is_shared(monkeypatch):
     assert (first.matching("b"), second.matching("b")) == ([], [])
     with pytest.raises(SchemaError, match="second"):
         second.matching("b")
+
+
+def test_a_class_counts_with_each_of_its_members(monkeypatch):
+    """`re` compares letters beyond U+FFFF one by one: 100 + 2 * (1 + 0) + the 6 letters of a head."""
+    monkeypatch.setattr(globs, "_FREE_STEPS", 0)
+    monkeypatch.setattr(globs, "_MOST_STEPS", 108)
+    patterns = Globs(["[abc]d"], "rules.X.ignore", StepLimit())
+    assert patterns.matching("ad") == ["[abc]d"]
+    with pytest.raises(SchemaError):
+        patterns.matching("ad")
