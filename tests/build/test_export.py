@@ -453,7 +453,9 @@ def test_a_field_that_hdf5_would_call_otherwise_is_refused(tmp_path, name):
     folder = make_cache(tmp_path / "c", specs, [{"actions": np.ones((3, 2)), name: np.int8(1)}])
     with pytest.raises(UsageError, match="HDF5 has no name"):
         export(folder, tmp_path / "to", "robomimic")
-    assert export(folder, tmp_path / "to", "npz").samples == 1
+    with pytest.raises(UsageError, match="npz has no safe name"):
+        export(folder, tmp_path / "to", "npz")
+    assert export(folder, tmp_path / "to", "webdataset").samples == 1
 
 
 @pytest.mark.parametrize(("axes", "dim"), [(32, None), (33, None), (31, "T"), (32, "T")])
