@@ -357,11 +357,23 @@ def _degenerate(
         cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding")
         if only
         else None,
-        fix=f"Remove these boxes, or "
-        f"{'draw them again' if spec.pixels_of else 'compute them again from the points'}.",
+        fix=_mend_boxes(spec, only=only),
         kind="zero" if only else "flat",
         order=bad,
         extra=(name,),
+    )
+
+
+def _mend_boxes(spec: FieldSpec, *, only: bool) -> str:
+    """Return what to do about boxes without an extent; `only`: all of them are zeros."""
+    if not spec.pixels_of:
+        return "Remove these boxes, or compute them again from the points."
+    again = "Remove these boxes, or draw them again."
+    if only or spec.box_format not in {None, "xyxy"}:
+        return again
+    return (
+        "Look first whether the last two numbers are width and height: then convert all boxes of "
+        f"these files. Else: {again[0].lower()}{again[1:]}"
     )
 
 
