@@ -197,8 +197,9 @@ _LONGEST_PATH = 2_000  # of 4,095 bytes with the folder of the export
 _DEEPEST = 64  # nested folders
 _RENAMED = "renamed"  # the folder of samples whose keys cannot be file names
 # Field names that a program that unpacks the file would take for another path, or would not print:
-# a control character (a NUL ends a name), a backslash, a drive, an empty part, "." or "..".
-_UNSAFE_MEMBER = re.compile(r"[\0-\x1f\x7f\\]|^[A-Za-z]:/|(?:^|/)\.{0,2}(?:/|$)")
+# a control character (a NUL ends a name), a drive, an empty part, "." or ".." between slashes of
+# either kind. One backslash in a part stays: a cache has names that are no text in that form.
+_UNSAFE_MEMBER = re.compile(r"[\0-\x1f\x7f]|^[A-Za-z]:[/\\]|(?:^|[/\\])\.{0,2}(?:[/\\]|$)")
 
 
 def check_members(cache: Cache) -> None:
