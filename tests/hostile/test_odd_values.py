@@ -82,7 +82,8 @@ def test_a_cast_of_nothing_loses_nothing(shape):
     assert lost(old, old.astype(np.float64)).tolist() == [False] * shape[0]
 
 
-def test_an_attribute_that_no_column_holds_counts_as_none():
+def test_an_attribute_that_no_column_holds_is_the_largest_count():
+    """It counted as none, and the wrong number passed."""
     from datacheck.rules.families.counts import attributes
 
     schema = schema_of({"fields": {"x": {}}, "attrs": {"n": "T"}})
@@ -94,7 +95,7 @@ def test_an_attribute_that_no_column_holds_counts_as_none():
         facts={"attrs/n": Column(np.array([1e300, 5.0]))},
     )
     column = attributes.function(block, schema)["attr/n"]
-    assert (column.values.tolist(), column.present.tolist()) == ([-1, 5], [False, True])
+    assert (column.values.tolist(), column.present.tolist()) == ([2**63 - 1, 5], [True, True])
 
 
 @pytest.mark.parametrize("depth", [64, 65, 5000])
