@@ -98,7 +98,7 @@ def _first_draft(located: Sequence[_Document], files: DataFiles) -> Draft | None
 def _note(samples: InnerSamples, document: _Document | None) -> str:
     """Return why the records of a document are no samples."""
     if document is not None:
-        return "its records fit no draft"
+        return "no schema could be drafted for its records"
     if samples.files:
         return "most of the files that its records name are not there"
     return "its records name no file below the folder"

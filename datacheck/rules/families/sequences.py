@@ -432,7 +432,7 @@ def _failure(rows: Rows, name: str, kind: int, mask: Array, *, tokens: bool) -> 
         cause = Cause(f"these rows are in another unit: x{format_number(float(value))}", "unit")
         fix = "Convert these rows."
     elif kind == _FROZEN and tokens:
-        fix = "Write the tokens again: find out why this part of the array was not filled."
+        fix = "Look at these tokens in the source; write them again if the array was not filled."
     elif kind == _APART:
         text += f": up to {format_number(float(value))}"
     elif kind == _QUATERNION:
