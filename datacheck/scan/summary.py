@@ -193,7 +193,7 @@ def _undeclared(names: Sequence[str], judgement: str) -> str:
 
 def _unjudged_values(table: Table, schema: Schema) -> Iterable[str]:
     """Yield a sentence on values that were read, but that no rule looks into."""
-    if set(schema.fields) == {ANY}:
+    if set(schema.fields) == {ANY} and schema.samples.each is None:
         yield (
             "each file is a sample by itself: the schema says neither what it holds nor which files "
             "belong together"
