@@ -5,7 +5,9 @@ their own, "emg/data"; so does a list of 16 mappings or more with the same keys 
 "imu/acceleration" [N, 3]. Other mappings and lists are one value.
 
 A list of mappings that each name a file of their own can be read as groups: ``/frames/*`` gives the
-group ``frames/0001.jpg`` with the values of that record. If the document also has ``annotations``
+group ``frames/0001.jpg`` with the values of that record. A mapping whose keys name files is read the
+same way, also if it is the document: ``/images/*`` then gives the group ``images/0001.jpg``. An
+entry that is no mapping is the value "label". If the document also has ``annotations``
 whose ``image_id`` is the ``id`` of such a record (COCO), the record gets "size" [width, height] and
 the values of those that belong to it by key, a row for each: ``bbox`` becomes "boxes" [N, 4] (x_min,
 y_min, x_max, y_max), ``category_id`` "classes" [N]; others keep their names.
@@ -39,6 +41,14 @@ _FILE_KEYS = (
     "image",
     "path",
 )
+# Endings of keys that name files, share of the keys that must have one, and fewest keys without.
+_MEDIA = re.compile(
+    r".*\.(?:jpe?g|png|bmp|webp|tiff?|gif|mp4|m4v|mov|avi|wav|flac|mp3|ogg)", re.IGNORECASE
+)
+_MOST_NAMED = 0.9
+_FEWEST_KEYS = 8
+_MAPPING = "mapping"
+_LABEL = "label"  # the name of an entry that is no mapping
 _LIST_NAME = re.compile(r"[\w -]+(?:\.[\w -]+)*")
 _ANNOTATIONS = "annotations"
 _BOX, _CATEGORY = "bbox", "category_id"
@@ -107,8 +117,13 @@ class Document(Values):
         head = pattern.strip("/").partition("/")[0]
         if not isinstance(self._values, _Spread):
             named = by_file(self._values.get(head), known=_is_known(self._values, head))
-            if named is None or not named[0]:
-                return super().groups(pattern)
+            if named is None and head not in self._values:
+                head, named = "", by_file(self._entries())
+            has_endings = named is not None and any(map(_MEDIA.fullmatch, named[0]))
+            is_list = isinstance(self._values.get(head), list)
+            found = [] if is_list or has_endings else super().groups(pattern)
+            if named is None or not named[0] or found:
+                return found or super().groups(pattern)
             self._values = _Spread(self._values, head, *named)
         records, folders = self._values.records, self._values.folders
         found = matching(
@@ -122,19 +137,27 @@ class Document(Values):
         return groups
 
     def file_lists(self) -> dict[str, Mapping[str, Record]]:
-        """Return the records by file of each list that could be groups, by its name.
+        """Return the records by file of each list and mapping that could be groups, by its name.
 
         Notes:
+            Mappings are returned only without a list; the name of the document itself is "".
             The pictures of COCO and the frames of nerfstudio are such a list even if none of them
             names a file below a folder.
         """
         lists: dict[str, Mapping[str, Record]] = {}
+        mappings: dict[str, Mapping[str, Record]] = {}
         for name, value in self._values.items():
             if name != _ANNOTATIONS and _LIST_NAME.fullmatch(name):
                 named = by_file(value, known=_is_known(self._values, name))
                 if named is not None:
-                    lists[name] = named[0]
-        return lists
+                    (lists if isinstance(value, list) else mappings)[name] = named[0]
+        if not lists and (named := by_file(self._entries())) is not None:
+            mappings[""] = named[0]
+        return lists or mappings
+
+    def _entries(self) -> dict[str, Any]:
+        """Return the values under the keys of the object, None for a null."""
+        return {**self._values, **dict.fromkeys(self.nulls)}
 
     def has_known_layout(self, name: str) -> bool:
         """Tell whether a list holds the pictures of COCO, or the frames of nerfstudio."""
@@ -229,9 +252,9 @@ class _Spread(Mapping[str, Any]):
 
     Args:
         values: of the document.
-        head: the name of the list.
+        head: the name of the list or mapping, "" for a mapping that is the document.
         records: of the list, by the path of their file.
-        odd: reasons for its other entries, by their number.
+        odd: reasons for its other entries, by their name below `head`.
 
     Attributes:
         records: by group, with the numbers of their annotations.
@@ -244,16 +267,20 @@ class _Spread(Mapping[str, Any]):
         values: Mapping[str, Any],
         head: str,
         records: Mapping[str, Record],
-        odd: Mapping[int, str],
+        odd: Mapping[str, str],
     ) -> None:
-        annotations = values.get(_ANNOTATIONS) if head != _ANNOTATIONS else None
-        entries = [entry for entry in values[head] if isinstance(entry, dict)]
+        listed = values.get(head)
+        rows = listed if isinstance(listed, list) else []
+        annotations = values.get(_ANNOTATIONS) if rows and head != _ANNOTATIONS else None
+        entries = [entry for entry in rows if isinstance(entry, dict)]
         owned, unowned = _by_picture(annotations, entries, known=_is_known(values, head))
-        self.unmatched = {f"{head}[{number}]": reason for number, reason in odd.items()}
+        self.unmatched = {f"{head}{name}".lstrip("/"): reason for name, reason in odd.items()}
         self.unmatched |= {
             f"{_ANNOTATIONS}[{number}]": reason for number, reason in unowned.items()
         }
         joined = {head, _ANNOTATIONS} if owned is not None else {head}
+        if not head:
+            joined = {key for key in values if _below(key) in records or f"/{key}" in odd}
         self._others = {name: value for name, value in values.items() if name not in joined}
         self._annotations = (
             _Annotations(annotations or [], chain.from_iterable(owned.values()))
@@ -266,7 +293,7 @@ class _Spread(Mapping[str, Any]):
         has_ids = any(_is_id(record.get(_ID)) for record in records.values())
         seen, taken = set[str](), set[Any]()
         for path, record in records.items():
-            group = f"{head}/{path}"
+            group = f"{head}/{path}".lstrip("/")
             key = record.get(_ID)
             is_id = _is_id(key)
             if owned is not None and has_ids and (not is_id or key in taken):
@@ -446,8 +473,8 @@ def _shown(value: Any) -> str:
     )
 
 
-def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict[int, str]] | None:
-    """Return the records of a list by the path of the file that each names, None for other values.
+def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict[str, str]] | None:
+    """Return the records of a list or mapping by the path of the file that each names.
 
     Args:
         value: of any kind.
@@ -455,8 +482,11 @@ def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict
             show so: most entries do, and nearly all of these name another one.
 
     Returns:
-        The records, and the reasons for the other entries by their number.
+        The records, and the reasons for the other entries by their name: "[3]" in a list, "/key" in
+        a mapping. None for other values.
     """
+    if isinstance(value, Mapping):
+        return _by_key(value)
     if not isinstance(value, list) or not value:
         return None
     paths, key = max(
@@ -464,12 +494,12 @@ def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict
         key=lambda named: sum(path is not None for path in named[0]),
     )
     records: dict[str, Record] = {}
-    odd: dict[int, str] = {}
+    odd: dict[str, str] = {}
     for number, (entry, path) in enumerate(zip(value, paths, strict=True)):
         if path is None:
-            odd[number] = f"{key} names no file below the folder"
+            odd[f"[{number}]"] = f"{key} names no file below the folder"
         elif path in records:
-            odd[number] = f"{key} {path[:_SHOWN]} was named before"
+            odd[f"[{number}]"] = f"{key} {path[:_SHOWN]} was named before"
         else:
             records[path] = entry
     repeats = len(value) - len(records) - paths.count(None)
@@ -480,10 +510,63 @@ def by_file(value: Any, *, known: bool = False) -> tuple[dict[str, Record], dict
     return (records, odd) if known or 2 * len(odd) <= len(value) else None
 
 
+def _by_key(entries: Mapping[str, Any]) -> tuple[dict[str, Record], dict[str, str]] | None:
+    """Return the entries of a mapping by the path that their key is, and reasons for others.
+
+    None where few keys have the ending of a file and the entries are too few or of several kinds.
+    Where most keys have such an ending, others are about the mapping as a whole ("version").
+    """
+    named = {key for key in entries if _MEDIA.fullmatch(key)}
+    has_endings = 2 * len(named) > len(entries)
+    kinds = Counter(_kind(entry) for key, entry in entries.items() if entry is not None)
+    if not kinds:
+        return None
+    kind, count = kinds.most_common(1)[0]
+    alike = max(_FEWEST_KEYS, _MOST_NAMED * len(entries))
+    if not has_endings and (named or count < alike):
+        return None
+    records: dict[str, Record] = {}
+    odd: dict[str, str] = {}
+    for key, entry in entries.items():
+        if key not in named and (has_endings or _kind(entry) != kind):
+            continue
+        path = _below(key)
+        reason = _odd_entry(path, entry, records, kind)
+        if path is None or reason:
+            odd[f"/{key[:_SHOWN]}"] = reason
+        else:
+            records[path] = entry if isinstance(entry, Mapping) else {_LABEL: entry}
+    return (records, odd) if records and 2 * len(odd) <= len(entries) else None
+
+
+def _odd_entry(path: str | None, entry: Any, records: Mapping[str, Record], kind: str) -> str:
+    """Return why an entry of a mapping by file is no record, or ""."""
+    if path is None:
+        return "its key names no file below the folder"
+    if path in records:
+        return f"{path[:_SHOWN]} was named before"
+    if entry is None:
+        return "its entry is null"
+    is_other = (kind == _MAPPING) != isinstance(entry, Mapping)
+    return "its entry is of another kind than most" if is_other else ""
+
+
+def _kind(entry: Any) -> str:
+    """Return whether an entry is a mapping, a text or anything else."""
+    if isinstance(entry, Mapping):
+        return _MAPPING
+    return "text" if isinstance(entry, str) else "other"
+
+
 def _path(entry: Any, key: str) -> str | None:
     """Return the path of the file that a record names, None if it names none below a folder."""
     name = entry.get(key) if isinstance(entry, dict) else None
-    if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
+    return _below(name) if isinstance(name, str) else None
+
+
+def _below(name: str) -> str | None:
+    """Return the path of a file by its name, None if it is not below a folder."""
+    if not 0 < len(name) <= _MOST_NAME or not name.isprintable():
         return None
     path = path_below(name.replace("\\", "/"))
     return None if path is None or path.count("/") > _MOST_FOLDERS else path

@@ -180,7 +180,8 @@ def _draft(
     described &= set(files.readable)
     if not files.are_half(described) and not _name_many(documents, files):
         return None
-    head = files.head(files=pattern, each=f"/{first.inner.pattern}/{inner}{{image}}")
+    name = first.inner.pattern
+    head = files.head(files=pattern, each=f"/{name}/{inner}{{image}}".replace("//", "/"))
     profile = profile_files(any_field_schema(head), files.listing)
     if not profile.fields:
         return None
@@ -196,7 +197,7 @@ def _draft(
     classes = sorted({number for document in documents for number in document.inner.classes})
     why = (
         f"{pluralize(len(documents), 'document')}, each record of which names a file "
-        f"({first.inner.pattern})"
+        f"({name or 'its key'})"
     )
     unnamed = files.matching(place) - described
     if unnamed:  # a scan should say that most files are left out, if they are

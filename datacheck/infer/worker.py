@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ class InnerSamples:
     Args:
         kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `GROUPS` or `FILES`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
-            or "" for a file without similar groups. Of files: the name of their list.
+            or "" for a file without similar groups. Of files: the name of their
+            list or mapping, "" for the document itself.
         count: of records or lines.
         keys: of the first record.
         files: the paths of the first files.
@@ -169,6 +171,9 @@ def _file_records(document: Document) -> InnerSamples:
     files = list(islice(lists[name], _MOST_FILES))
     if not files:
         return InnerSamples(FILES, known=True)
+    pattern = "" if name else _inner_pattern(storable(document.names()))
+    if pattern and not any(PurePosixPath(file).suffix for file in files):
+        return InnerSamples(GROUPS, pattern)
     known = document.has_known_layout(name)  # `groups` replaces the values
     groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
     start = f"{groups[0]}/" if groups else ""

@@ -462,3 +462,77 @@ def test_a_folder_with_a_small_part_of_the_pictures_is_no_thousand_faults(tmp_pa
     run = scanned(data)
     assert run.report.exit_code == 0
     assert any("such as ann.json" in sentence for sentence in run.report.unchecked)
+
+
+def entry(number):
+    return {"label": ("cat", "dog")[number % 2], "bbox": [1 + number, 2, 10.5, 12]}
+
+
+def keyed(data, document, folder="images/"):
+    """Write 20 pictures, and a document with an entry for each; scan them."""
+    for i in range(20):
+        picture(data / f"{folder}{i:04d}.jpg", seed=i)
+    written(data / "labels.json", document)
+    return scanned(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "each", "first"),
+    [
+        ("images/{:04d}.jpg", "/images/{image}", "labels.json:/images/0000.jpg"),
+        ("./images/{:04d}.jpg", "/images/{image}", "labels.json:/images/0000.jpg"),
+        ("{:04d}.jpg", "/{image}", "labels.json:/0000.jpg"),
+        ("{:04d}", "/{image}", "labels.json:/0000"),
+    ],
+)
+@pytest.mark.parametrize("value", [entry, lambda number: number % 3])
+def test_a_mapping_by_file_is_read_entry_by_entry(tmp_path, name, each, first, value):
+    data = tmp_path / "d"
+    run = keyed(data, {name.format(i): value(i) for i in range(20)})
+    schema = parse_schema(draft(data).text)
+    assert schema.samples.each == each
+    assert schema.fields["picture"].role == "image"
+    assert (found(run), len(run.table), run.report.exit_code) == ([], 20, 0)
+    assert run.table.keys[0] == first
+
+
+def test_a_mapping_by_file_may_lie_below_a_key_beside_others(tmp_path):
+    entries = {f"{i:04d}.jpg": entry(i) for i in range(20)}
+    run = keyed(tmp_path / "d", {"version": 2, "labels": entries})
+    assert (found(run), run.table.keys[19]) == ([], "labels.json:/labels/0019.jpg")
+
+
+def test_a_key_without_the_ending_of_a_file_is_about_the_document(tmp_path):
+    document = {"version": "1", **{f"{i:04d}.jpg": "cat" for i in range(20)}}
+    assert len(keyed(tmp_path / "d", document, folder="").table) == 20
+
+
+def test_each_odd_entry_of_a_mapping_by_file_is_named(tmp_path):
+    document = {f"images/{i:04d}.jpg": entry(i) for i in range(20)}
+    document["images/0003.jpg"] = None
+    document["images/0004.jpg"] = "cat"
+    document["../0006.jpg"] = document.pop("images/0006.jpg")
+    document["images/9999.jpg"] = entry(0)
+    run = keyed(tmp_path / "d", document)
+    keys = {f.code: sorted(run.table.keys[row] for row in f.rows) for f in run.report.findings}
+    assert keys == {
+        "DC101": [
+            "labels.json:/../0006.jpg",
+            "labels.json:/images/0003.jpg",
+            "labels.json:/images/0004.jpg",
+        ],
+        "DC104": ["labels.json:/images/9999.jpg"],
+    }
+
+
+def test_a_picture_without_an_entry_is_told(tmp_path):
+    run = keyed(tmp_path / "d", {f"images/{i:04d}.jpg": entry(i) for i in range(19)})
+    assert any("images/0019.jpg" in sentence for sentence in run.report.unchecked)
+
+
+def test_a_mapping_by_name_of_other_data_is_no_list_of_files(tmp_path):
+    data = tmp_path / "d"
+    for i in range(20):
+        picture(data / f"images/{i:04d}.jpg", seed=i)
+    written(data / "labels.json", {f"weight {i}": i for i in range(20)})
+    assert parse_schema(draft(data).text).samples.each is None
