@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.infer.axes import name_axes
-from datacheck.infer.data_files import ACCOMPANYING, DataFiles, ending_of
+from datacheck.infer.data_files import ACCOMPANYING, DataFiles, ending_of, is_accompanying
 from datacheck.infer.guess import guess, with_picture_boxes
 from datacheck.infer.profile import FieldProfile
 from datacheck.infer.profiling import (
@@ -44,6 +44,8 @@ _NEARLY_ALL = 0.9
 _ONE_IN_OPTIONAL = 10
 # More kinds of files than a sample has parts.
 _MOST_PARTS = 24
+# Optional parts with the same fields from which on they are samples of their own.
+_FEWEST_RECORDINGS = 2
 # Paths that must show parts before all paths are grouped, which takes long for millions of files.
 _FIRST_PATHS = 20_000
 # Words of a file name that may be the sample's own name.
@@ -96,7 +98,7 @@ def draft_parts(files: DataFiles) -> Draft | None:
     parts = [part for part, profile in profiles.items() if profile.fields]
     if len(parts) < 2 or not _hold_different_fields(parts, profiles):
         return None
-    if any(_holds_samples(part, files) for part in parts):
+    if any(_holds_samples(part, files) for part in parts) or _are_recordings(parts, profiles):
         return None
     main = min(parts, key=partial(_rank, parts, files))
     fields, ambiguous = _locate_fields(parts, main, profiles)
@@ -150,6 +152,21 @@ def _differ(fields: Mapping[str, FieldProfile], others: Mapping[str, FieldProfil
         return True
     pairs = zip(sorted(fields), sorted(others), strict=True)
     return any(not fields[name].is_like(others[other_name]) for name, other_name in pairs)
+
+
+def _are_recordings(parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]) -> bool:
+    """Tell whether the parts of one ending are recordings beside a file for all of them.
+
+    ``s1/walk.npy``, ``s1/run.npy``, ``s1/skeleton.txt``: parts with the same fields, several of
+    which other samples lack each, are samples of their own. Pictures are views of one sample.
+    """
+    optional = [part for part in parts if part.optional]
+    endings = {ending_of(part.paths[0]) for part in optional}
+    if len(optional) < _FEWEST_RECORDINGS or len(endings) > 1 or is_accompanying(min(endings)):
+        return False
+    alike = [part for part in parts if ending_of(part.paths[0]) in endings]
+    first, *others = (profiles[part].fields for part in alike)
+    return len(alike) < len(parts) and not any(_differ(first, other) for other in others)
 
 
 def _holds_samples(part: Part, files: DataFiles) -> bool:

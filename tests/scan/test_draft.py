@@ -1176,3 +1176,39 @@ def test_one_file_with_other_groups_does_not_decide_what_a_sample_is(tmp_path):
         for number in range(3):
             file[f"x/f{number}/v"] = np.arange(9.0) + number
     assert parse_schema(draft(tmp_path).text).samples.each is None
+
+
+def recordings(folder, names, skeleton="skeleton.txt"):
+    """Write folders of 20 subjects: the first recording of all, the others of some, one skeleton."""
+    for subject in range(20):
+        place = folder / f"s{subject:02d}"
+        place.mkdir(parents=True)
+        for number, (name, columns) in enumerate(names.items()):
+            if number == 0 or (subject + 3 * number) % 5:
+                values = np.random.default_rng([subject, number]).normal(size=(60, columns))
+                np.save(place / f"{name}.npy", values)
+        (place / skeleton).write_text("0 1 2 3\n4 5 6 7\n")
+
+
+def test_recordings_beside_one_file_for_the_folder_are_samples_each(tmp_path):
+    """DC129 said of each subject without a run that a part is missing."""
+    recordings(tmp_path / "d", {"walk": 6, "run": 6, "jump": 6})
+    assert parse_schema(draft(tmp_path / "d").text).samples.files == ("{folder1}/{id}.npy",)
+    run = scan(tmp_path / "d", output=tmp_path / "out", level="deep")
+    assert len(run.table) == 20 + 16 + 16
+    assert not [f for f in run.report.findings if f.code == "DC129"]
+    assert any("20 files that no sample uses" in sentence for sentence in run.report.unchecked)
+
+
+@pytest.mark.parametrize(
+    ("names", "lacking"),
+    [
+        ({"pose": 6, "force": 3, "touch": 16}, {"force": 4, "touch": 4}),
+        ({"pose": 6, "mirrored": 6}, {"mirrored": 4}),
+    ],
+)
+def test_parts_that_some_samples_lack_are_still_named(tmp_path, names, lacking):
+    recordings(tmp_path / "d", names)
+    run = scan(tmp_path / "d", output=tmp_path / "out", level="deep")
+    found = {f.fields[0]: f.failed for f in run.report.findings if f.code == "DC129"}
+    assert (len(run.table), found) == (20, lacking)
