@@ -5,6 +5,7 @@ Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 
 from __future__ import annotations
 
+import codecs
 import copy
 import json
 import math
@@ -33,7 +34,8 @@ _CONFIG = "tokenizer_config.json"
 _TEMPLATE = "chat_template.jinja"
 _GENERATION = "generation_config.json"
 FILES = (_FILE, _CONFIG, _TEMPLATE, _GENERATION)
-TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
+TOKENIZER_BYTES = 64 * MIB  # of tokenizer.json; those of large vocabularies have 20 MB
+SETTINGS_BYTES = 8 * MIB  # of each other file; decoded and parsed they take ten times as much
 _TEMPLATE_S = 1.0  # processor time; a chat takes a millisecond
 # Limits of memory and of text for an empty chat.
 _TEMPLATE_BYTES = 64 * MIB
@@ -52,7 +54,7 @@ _DIGITS = 4_096
 _REPEATED = 100_000
 # Text of an added token in tokenizer.json.
 # Possessive: otherwise each letter of a long text takes a hundred bytes until its end is found.
-_CONTENT = re.compile(r'"content"\s*+:\s*+("(?:[^"\\]++|\\.)*+")')
+_CONTENT = re.compile(rb'"content"\s*+:\s*+("(?:[^"\\]++|\\.)*+")')
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Names of the speaker and the text in a message: of OpenAI, of ShareGPT, and of dialogue corpora.
 MESSAGE_NAMES = (
@@ -118,7 +120,11 @@ def tokenizer_files(path: str) -> list[bytes | None]:
     place = _place(path)
     main_file = place / _FILE if place.is_dir() else place
     files = [main_file, *(main_file.with_name(name) for name in FILES[1:])]
-    return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
+    limits = (TOKENIZER_BYTES, *(SETTINGS_BYTES for _ in FILES[1:]))
+    return [
+        read_file(file, limit) if _is_there(file) else None
+        for file, limit in zip(files, limits, strict=True)
+    ]
 
 
 def _is_there(file: AnyPath) -> bool:
@@ -152,22 +158,23 @@ def tokenizer_digest(path: str | Path) -> str:
 
     Notes:
         The library is not used for this: it takes up to a hundred times the memory of a vocabulary
-        file.
+        file. The file is not decoded as a whole either: one emoji makes it four times as large.
     """
     raw, template, special, _ = _read(str(path))
-    known = set(_CONTENT.findall(raw))
-    # earlier versions did not add these: caches with their ids are others
-    added = [
-        token
+    spellings = {
+        token: {json.dumps(token).encode(), json.dumps(token, ensure_ascii=False).encode()}
         for token in special.values()
-        if not {json.dumps(token), json.dumps(token, ensure_ascii=False)} & known
-    ]
+    }
+    wanted = set[bytes]().union(*spellings.values())
+    known = {match[1] for match in _CONTENT.finditer(raw) if match[1] in wanted}
+    # earlier versions did not add these: caches with their ids are others
+    added = [token for token in special.values() if not spellings[token] & known]
     settings = [template, special, *([added] if added else [])]
-    return digest_bytes(f"{raw}\0{json.dumps(settings, sort_keys=True)}".encode())
+    return digest_bytes(raw + f"\0{json.dumps(settings, sort_keys=True)}".encode())
 
 
-def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:
-    """Return the text of a tokenizer's file, its chat template, and its special tokens by name.
+def _read(path: str) -> tuple[bytes, Any, dict[str, Any], frozenset[int]]:
+    """Return a tokenizer's file (UTF-8), its chat template, and its special tokens by name.
 
     The last value holds the ids at which generation stops, as generation_config.json says.
 
@@ -175,8 +182,10 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:
         UsageError: there is no tokenizer, or its files cannot be read.
     """
     try:
-        raw, config, template, generation = (
-            None if content is None else content.decode() for content in tokenizer_files(path)
+        raw, *others = tokenizer_files(path)
+        _check_utf8(raw or b"")
+        config, template, generation = (
+            None if content is None else content.decode() for content in others
         )
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{_shown(path)}: cannot be read: {error}"
@@ -196,6 +205,18 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any], frozenset[int]]:
             msg = f"{_shown(path)}: {_CONFIG}: {name} is no text"
             raise UsageError(msg)
     return raw, chat_template, special, _stops(generation or "{}")
+
+
+def _check_utf8(data: bytes) -> None:
+    """Check bytes part by part, as a text may take four times their memory.
+
+    Raises:
+        UnicodeDecodeError: they are not UTF-8.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(data), MIB):
+        decoder.decode(data[start : start + MIB])
+    decoder.decode(b"", final=True)
 
 
 def _stops(text: str) -> frozenset[int]:
@@ -257,7 +278,7 @@ class Tokenizer:
         raw, self._template, self.special, self.stops = _read(str(path))
         self._path = _shown(str(path))
         with _library(f"{self._path}: not a tokenizer"):
-            self._encoder = tokenizers.Tokenizer.from_str(raw)
+            self._encoder = tokenizers.Tokenizer.from_str(raw.decode())
             # transformers does so with special tokens that the file does not hold
             self._encoder.add_special_tokens(list(self.special.values()))
         self._encoder.no_truncation()

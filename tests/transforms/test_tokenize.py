@@ -17,7 +17,7 @@ from datacheck.errors import UsageError
 from datacheck.masks.markers import places, spans
 from datacheck.model.sample import ArraySpec, Origin, Piece, stack
 from datacheck.runtime.hashing import digest_bytes
-from datacheck.tokenization import Tokenizer, messages_of, tokenizer_digest
+from datacheck.tokenization import FILES, SETTINGS_BYTES, Tokenizer, messages_of, tokenizer_digest
 from datacheck.transforms import bind, run, step
 
 PAD, START, END = 0, 1, 2
@@ -391,6 +391,31 @@ def test_a_token_of_megabytes_takes_little_memory(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * len(token)
+
+
+def test_an_emoji_in_a_large_vocabulary_takes_little_memory(tmp_path):
+    raw = '{"model": {"vocab": {"\U0001f600": 0, "' + "x" * 4_000_000 + '": 1}}}'
+    (tmp_path / "tokenizer.json").write_text(raw, encoding="utf-8")
+    tracemalloc.start()
+    digest = tokenizer_digest(tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(raw)
+    assert digest == digest_bytes(f"{raw}\0{json.dumps([None, {}])}".encode())
+
+
+@pytest.mark.parametrize("name", FILES[1:])
+def test_the_settings_of_a_tokenizer_have_a_limit(tmp_path, name):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / name).write_bytes(b" " * (SETTINGS_BYTES + 1))
+    with pytest.raises(UsageError, match="at most 8,388,608 are read"):
+        tokenizer_digest(tmp_path)
+
+
+def test_a_tokenizer_that_is_not_utf8_beyond_its_first_part_is_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(b" " * (1 << 20) + b"\xff")
+    with pytest.raises(UsageError, match="cannot be read: 'utf-8'"):
+        tokenizer_digest(tmp_path)
 
 
 def test_a_template_that_costs_too_much_to_compile_says_so(tmp_path):
