@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,10 @@ _MOST_KEYS = 12
 # JSON values of a block, and rows of each, that are looked at.
 _MOST_JSON_VALUES = 20
 _MOST_JSON_ROWS = 1_000
+# Fewest rows whose words can show that they are shuffled, and share of them that then differ from
+# the row before.
+_FEWEST_SHUFFLED = 256
+_OFTEN = 0.25
 # Numbers of a block among which different whole numbers are counted.
 _MOST_WHOLE = 100_000
 # Columns of tables that may have coordinates, colours, normals and labels.
@@ -113,8 +118,9 @@ class FieldProfile:
     marked: dict[str, int] = field(default_factory=dict)
     """Chats that refer to pictures, videos or sounds, by the medium (`MEDIA`)."""
     varied_lists: int = 0
-    """Samples that are lists of texts most of which differ, of lists of several lengths, or of lists
-    of records (chats): a row of such a table is no step of an episode."""
+    """Samples that are lists of texts most of which differ or of words that often change, of lists of
+    several lengths, or of lists of records (chats): a row of such a table is no step of an episode.
+    """
     longest_text: int = 0
     """Bytes of the longest text."""
     empty_texts: int = 0
@@ -341,7 +347,16 @@ def _speakers(value: Any) -> list[str]:
 
 
 def _is_varied(rows: list[Any]) -> bool:
-    """Tell whether rows are texts most of which differ, or lists of several lengths or of records."""
+    """Tell whether rows are no steps of an episode.
+
+    They are texts most of which differ, words that often change from row to row (classes of shuffled
+    rows; steps keep theirs for a while), lists of several lengths, or lists of records.
+    """
+    words = [row for row in rows if isinstance(row, str)]
+    if len(words) == len(rows) >= _FEWEST_SHUFFLED:
+        changes = sum(one != two for one, two in pairwise(words))
+        if changes >= _OFTEN * len(words):
+            return True
     texts = {row for row in rows if isinstance(row, str)}
     lengths = {len(row) for row in rows if isinstance(row, list)}
     records = any(isinstance(row, list) and row and isinstance(row[0], Mapping) for row in rows)

@@ -43,6 +43,12 @@ def test_another_form_of_a_frequent_class_is_named(other):
     assert found({"clearly_fair": 89, "unfair": 20, other: 30}) == []
 
 
+@pytest.mark.parametrize("other", ["Dog", "dog ", "DOG", "dog."])
+def test_another_form_of_three_letters_is_named_if_it_is_rare(other):
+    assert found({"dog": 300, "cat": 140, other: 3}) == [("form", {other}, 3)]
+    assert found({"dog": 300, "cat": 140, other: 4}) == []  # 75 times as frequent, not 100
+
+
 @pytest.mark.parametrize(
     ("other", "most"),
     [

@@ -1212,3 +1212,30 @@ def test_parts_that_some_samples_lack_are_still_named(tmp_path, names, lacking):
     run = scan(tmp_path / "d", output=tmp_path / "out", level="deep")
     found = {f.fields[0]: f.failed for f in run.report.findings if f.code == "DC129"}
     assert (len(run.table), found) == (20, lacking)
+
+
+def table_of_classes(path, words):
+    path.parent.mkdir()
+    rows = [f"{i},{value:.5f},{word}" for i, (word, value) in enumerate(words)]
+    path.write_text("\n".join(["id,x,label", *rows, ""]))
+
+
+@pytest.mark.parametrize(("odd", "count"), [("horze", 2), ("Horse", 3), ("horse ", 1), ("", 0)])
+def test_classes_of_shuffled_rows_are_read_row_by_row(tmp_path, odd, count):
+    words = np.array(["horse"] * 400 + ["sheep"] * 300 + [odd] * count)
+    rng = np.random.default_rng(0)
+    rng.shuffle(words)
+    data = tmp_path / "d"
+    table_of_classes(data / "a.csv", zip(words, rng.normal(size=len(words)), strict=True))
+    assert parse_schema(draft(data).text).samples.each == "row"
+    findings = scan(data, output=tmp_path / "out", level="deep").report.findings
+    expected = [("DC413", ("label",), count)] if count else []
+    assert [(f.code, f.fields, f.failed) for f in findings] == expected
+
+
+def test_words_that_hold_for_a_while_are_steps_of_a_recording(tmp_path):
+    words = ["rest", "walk", "rest", "jump", "rest"]
+    values = np.random.default_rng(0).normal(size=500)
+    rows = [(words[i // 100], value) for i, value in enumerate(values)]
+    table_of_classes(tmp_path / "d/a.csv", rows)
+    assert parse_schema(draft(tmp_path / "d").text).samples.each is None

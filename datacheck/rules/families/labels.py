@@ -357,8 +357,9 @@ _BYTES = 64  # most bytes of the classes in one text
 _CLASSES = 200
 _MANY = 20
 _NAMES = 0.1
-# In shorter words case carries meaning ("AA", "Aa").
+# In shorter words case carries meaning ("AA", "Aa"); in those of three letters it seldom does.
 _LETTERS = 4
+_FEWEST_LETTERS = 3
 _LATIN = "\u0250"
 # The usual form must be so many times as frequent as another form, or one with a differing letter.
 _LESS = 3
@@ -443,7 +444,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         At most 200 distinct values in at least 20 samples. A value of four letters or more is
         another form of the same word if the usual form occurs in three times as many samples; this
         also holds if two neighbouring letters after the first are exchanged. If one letter differs,
-        the usual form must occur in 100 times as many samples.
+        or another form of a word has three letters, the usual form must occur in 100 times as many
+        samples.
     When it is wrong:
         Both values are classes: ``DC413: off``.
     Options:
@@ -520,16 +522,14 @@ def _forms(often: Mapping[str, int]) -> dict[str, str]:
     usual: dict[str, str] = {}
     for word in sorted(often, key=lambda class_name: -often[class_name]):
         usual.setdefault(_folded(word), word)
-    pairs = {
-        word: usual[_folded(word)]
-        for word in often
-        if sum(map(str.isalpha, _folded(word))) >= _LETTERS
-    }
-    return {
-        word: other
-        for word, other in pairs.items()
-        if word != other and _LESS * often[word] <= often[other]
-    }
+    pairs = {}
+    for word in often:
+        other = usual[_folded(word)]
+        letters = sum(map(str.isalpha, _folded(word)))
+        times = _LESS if letters >= _LETTERS else _RARE
+        if letters >= _FEWEST_LETTERS and word != other and times * often[word] <= often[other]:
+            pairs[word] = other
+    return pairs
 
 
 def _typed(often: Mapping[str, int]) -> dict[str, str]:
