@@ -46,11 +46,15 @@ _NOTE_CHARS = 4000
 _LOADER_BYTES = 1 << 16
 _NOTED = 64 * MIB  # limit in bytes of the notes over all ranks
 _STATUS_CHARS = 200  # characters of how a rank ended: "done", or the name of an exception
-_STARTS = 256 * MIB  # limit in bytes over all ranks
+_STARTS = 96 * MIB  # limit in bytes over all ranks
+_START_VALUES = 500_000  # limit for one rank
+_STATES = ("weights", "optimizer")  # large parts of a start: a value for each tensor
 _VALUE_BYTES = 64  # memory of each value
-# Limits over all ranks, since all evaluations are held: values, and bytes
-_EVALUATIONS = 1_000_000
-_EVALUATED = 256 * MIB
+# Limits over all ranks, since all evaluations of both runs are held: values, and bytes
+_EVALUATIONS = 500_000
+_EVALUATED = 128 * MIB
+_EVALUATION_BYTES = 700  # memory of each evaluation besides its values
+_DIFFERENCE_BYTES = 200  # memory of each value that differs besides its name
 _STEPS = 10_000_000  # limit for a rank: the number of each step is held
 
 Line = dict[str, Any]
@@ -233,7 +237,8 @@ class RecordedRun:
         environment: the sections of a capture; empty if there is none.
         config: the resolved configuration, None if there is none.
         traces: by rank, in ascending order.
-        starts: the first line of each trace, with the initial state of the run.
+        starts: the first line of each trace; `initial` returns the states in it, which are held as
+            bytes.
         loaders: the recorded loaders of the lowest rank.
         ended: how each rank ended; a killed rank has no entry.
         steps: number of steps by rank.
@@ -280,6 +285,11 @@ class RecordedRun:
         if self.strangers:
             phrases[-1] += f" ({self.strangers[0]})"
         return phrases
+
+    def initial(self, rank: int, name: str) -> Any:
+        """Return an initial state ("weights", "optimizer") of a rank; None if there is none."""
+        value = self.starts.get(rank, {}).get(name)
+        return orjson.loads(value) if isinstance(value, bytes) else value
 
     @property
     def world(self) -> int:
@@ -402,8 +412,21 @@ def _add_start(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
         run.restarts += 1
         return
     _check_version(run.traces[rank].path, line)
-    run.starts[rank] = line
-    _count_held_bytes(run, line, nbytes)
+    if count_values(line, _START_VALUES) > _START_VALUES:
+        raise _limit_error(run.path, f"more than {_START_VALUES:,} values in the start of a rank")
+    packed = {name: _packed(line[name]) for name in _STATES if name in line}
+    run.starts[rank] = line | packed
+    # Packed numbers may be longer than in the trace.
+    packed_bytes = sum(len(value) for value in packed.values() if isinstance(value, bytes))
+    _count_held_bytes(run, run.starts[rank], max(nbytes, packed_bytes))
+
+
+def _packed(value: Any) -> Any:
+    """Return a value as bytes, which take a fraction of its memory; itself if orjson cannot write it."""
+    try:
+        return bytes(memoryview(orjson.dumps(value)))  # a copy: orjson reserves ten times as much
+    except orjson.JSONEncodeError:
+        return value
 
 
 def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> None:
@@ -416,7 +439,8 @@ def _add_evaluation(run: RecordedRun, rank: int, line: Line, nbytes: int) -> Non
     values = max(count_values(line["values"], _EVALUATIONS), 1)
     count, held_bytes = run.evaluated
     # A name is repeated for each value that differs.
-    run.evaluated = (count + values, held_bytes + nbytes + values * sys.getsizeof(name))
+    held_bytes += nbytes + _EVALUATION_BYTES + values * (sys.getsizeof(name) + _DIFFERENCE_BYTES)
+    run.evaluated = (count + values, held_bytes)
     if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
         bytes_of = f"more than {_EVALUATED:,} bytes of them and their names"
         limit = f"more than {_EVALUATIONS:,} values of evaluations, or {bytes_of}"

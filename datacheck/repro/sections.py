@@ -439,6 +439,8 @@ def weights_equal(a: RecordedRun, b: RecordedRun, rank: int) -> bool | None:
 
 
 def _initial_state(run: RecordedRun, rank: int) -> dict[str, Any]:
-    start = run.starts.get(rank, {})
-    state = {"weights": start.get("weights"), "optimiser state": start.get("optimizer")}
+    state = {
+        "weights": run.initial(rank, "weights"),
+        "optimiser state": run.initial(rank, "optimizer"),
+    }
     return {name: value for name, value in state.items() if value}

@@ -780,7 +780,7 @@ def test_ranks_write_into_one_folder_and_agree_on_what_they_share(
     assert [line["params"] for line in one] == [line["params"] for line in other]
     assert [line["grads"] for line in one] == [line["grads"] for line in other]
     assert all(x["input"] != y["input"] for x, y in zip(one, other, strict=True))
-    assert sorted(run.starts[0]["weights"]) == ["bias", "weight"]
+    assert sorted(run.initial(0, "weights")) == ["bias", "weight"]
     assert not diff_runs(path, path)
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import tracemalloc
 from array import array
 
 import pytest
@@ -857,11 +858,30 @@ def test_the_name_of_an_evaluation_counts_for_each_of_its_values(tmp_path, monke
             evaluation(1) | {"name": "n" * 900, "values": {str(i): "0x1p0" for i in range(100)}}
         ],
     )
-    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 100_000)
+    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 120_000)
     assert not diff_runs(a, a)
-    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 90_000)
-    with pytest.raises(UsageError, match="more than 90,000 bytes of them and their names"):
+    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 110_000)
+    with pytest.raises(UsageError, match="more than 110,000 bytes of them and their names"):
         diff_runs(a, a)
+
+
+def test_many_small_evaluations_count_as_the_memory_that_they_take(tmp_path, monkeypatch):
+    """A trace has 60 bytes for each; two runs that differ took 1.2 GB for a million."""
+    runs = [
+        make_run(
+            tmp_path / name,
+            lines=[evaluation(n) | {"name": "e", "values": {"m": n + i}} for n in range(2_000)],
+        )
+        for i, name in enumerate("ab", start=1)
+    ]
+    tracemalloc.start()
+    difference = diff_runs(*runs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < sum(run.evaluated[1] for run in (difference.a, difference.b))
+    monkeypatch.setattr("datacheck.repro.recorded._EVALUATED", 2_000 * 800)
+    with pytest.raises(UsageError, match="more than 1,600,000 bytes of them and their names"):
+        read_run(runs[0])
 
 
 def test_a_run_has_a_limit_of_ranks_and_each_is_counted_once(tmp_path, monkeypatch):
@@ -898,6 +918,30 @@ def test_each_value_of_a_start_counts_as_the_memory_that_it_takes(tmp_path, monk
     monkeypatch.setattr("datacheck.repro.recorded._STARTS", 60_000)
     with pytest.raises(UsageError, match="bytes of starts"):
         read_run(a)
+
+
+def test_the_weights_of_a_start_are_held_as_bytes(tmp_path, monkeypatch):
+    """As mappings, those of 2,000 ranks with 1,000 tensors took 760 MB."""
+    weights = {f"layer{n}": f"{n:016x}" for n in range(20_000)}
+    runs = [
+        make_run(tmp_path / name, begin={"weights": weights | {"layer7": name}}) for name in "ab"
+    ]
+    tracemalloc.start()
+    run = read_run(runs[0])
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 2 * len(json.dumps(weights))
+    assert run.initial(0, "weights") == weights | {"layer7": "a"}
+    assert "weights.layer7" in diff_runs(*runs).headline
+    monkeypatch.setattr("datacheck.repro.recorded._START_VALUES", 20_000)
+    with pytest.raises(UsageError, match="more than 20,000 values in the start of a rank"):
+        read_run(runs[0])
+
+
+def test_a_state_that_orjson_cannot_write_is_held_as_it_is(tmp_path):
+    weights = {"a": "\ud800", "b": 10**30}
+    run = read_run(make_run(tmp_path / "a", begin={"weights": weights}))
+    assert run.initial(0, "weights") == weights
 
 
 def test_loaders_count_to_what_is_held_of_a_run(tmp_path):
