@@ -24,6 +24,7 @@ from datacheck.errors import UsageError
 from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
 from datacheck.formats.base import open_container
 from datacheck.formats.pickle_safe import unpickle_whole
+from datacheck.formats.tabbed import SUFFIXES
 from datacheck.model.finding import Finding
 from datacheck.model.table import UNREADABLE
 from datacheck.runtime.beneath import File
@@ -86,7 +87,7 @@ def _lines_plan(request: Asked) -> Plan:
             numbers = bad.setdefault(table.files[row], set())
             if table.status[row] == UNREADABLE:
                 numbers.add(_line_of(table.keys[row], table.files[row]))
-    packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
+    packed = sorted(path for path in bad if not path.lower().endswith(_PLAIN_LINES))
     unclear = tuple(_packed(path) for path in packed)
     for path in packed:
         del bad[path]
@@ -104,9 +105,12 @@ def _lines_plan(request: Asked) -> Plan:
     )
 
 
+_PLAIN_LINES = (".jsonl", ".ndjson", *SUFFIXES)
+
+
 def _packed(path: str) -> str:
     unpack = " Unpack it first." if path.lower().endswith(".gz") else ""
-    return f"{path}: only .jsonl and .ndjson files are repaired line by line.{unpack}"
+    return f"{path}: only .jsonl, .ndjson and text files are repaired line by line.{unpack}"
 
 
 def _line_of(key: str, path: str) -> int:

@@ -298,6 +298,20 @@ def is_overcompressed(path: AnyPath) -> bool:
         return int.from_bytes(file.read(4), "little") > _MAX_RATIO * stored
 
 
+def head(path: AnyPath, size: int) -> bytes:
+    """Return the first bytes of a file, unpacked.
+
+    Raises:
+        FormatError: a damaged gzip file.
+    """
+    with _opened(path) as file:
+        try:
+            return file.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            msg = f"damaged gzip file: {error}"
+            raise FormatError(msg) from error
+
+
 def marked(path: AnyPath) -> bool:
     """Return whether a file starts with a byte order mark, on which ordinary JSON parsers fail."""
     with _opened(path) as file:

@@ -567,4 +567,4 @@ def _open_lines(path: AnyPath, hint: Hint) -> Values:
     return _parse_lines(path.read_bytes(), hint)
 
 
-LINES = Format("lines", (), _open_lines, parse=_parse_lines, fits=is_text)
+LINES = Format("lines", (".dict", ".tab"), _open_lines, parse=_parse_lines, fits=is_text)

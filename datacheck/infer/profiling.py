@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from datacheck.infer.data_files import JSON_LINES
 from datacheck.infer.profile import FieldProfile
-from datacheck.infer.worker import GROUPS, InnerSamples
+from datacheck.infer.worker import GROUPS, TABLE, InnerSamples
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import plan_work
@@ -32,6 +32,8 @@ _MOST_REASONS = 3
 _LOOK_SECONDS = 30
 # Files that are looked into for samples inside.
 _FEW_FILES = 5
+# More files of columns are rather a sample each.
+_MOST_TABLES = 6
 # A cache cannot hold a field beyond these: bytes of a part of its name, bytes of the name, axes.
 _MOST_PART_BYTES = 240
 _MOST_NAME_BYTES = 2_000
@@ -139,6 +141,9 @@ def guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
     if ending.lower() in JSON_LINES:
         return "line"
     inner = find_inner_samples(root, evenly_spaced(paths, _FEW_FILES))
+    tables = sum(samples.kind == TABLE for samples in inner.values())
+    if tables and 2 * tables >= len(inner) and len(paths) <= _MOST_TABLES:
+        return "line"
     counts = Counter(
         samples.pattern if samples.kind == GROUPS else "" for samples in inner.values()
     )

@@ -21,7 +21,8 @@ import numpy as np
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import format_of, open_container
 from datacheck.formats.json_objects import Document
-from datacheck.formats.jsonl import BOM
+from datacheck.formats.jsonl import BOM, head
+from datacheck.formats.tabbed import HEAD_BYTES, SUFFIXES, is_table
 from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block, Container
@@ -37,9 +38,11 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 # Kinds of `InnerSamples`. The first two are also the names that formats give to the only field of
-# such a file; the last is a document with a record for each of many files.
+# such a file; the third is lines of columns, the last a document with a record for each of many
+# files.
 RECORDS = "records"
 LINES = "lines"
+TABLE = "table"
 GROUPS = "groups"
 FILES = "files"
 
@@ -71,7 +74,7 @@ class InnerSamples:
     """What a file says of samples inside it.
 
     Args:
-        kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `GROUPS` or `FILES`.
+        kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `TABLE`, `GROUPS` or `FILES`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
             list or mapping, "" for the document itself.
@@ -131,6 +134,10 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 
 
 def _inner_samples(path: str, folders: Roots) -> InnerSamples:
+    if path.lower().endswith(SUFFIXES):
+        file = folders.file(path)
+        if is_table(path, head(file, HEAD_BYTES)):
+            return InnerSamples(TABLE)
     with closing(open_container(folders.file(path))) as container:
         names = container.names()
         if names == [LINES] and format_of(path) is None:

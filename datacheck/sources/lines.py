@@ -1,15 +1,16 @@
-"""Read samples that are lines (JSON lines, CoNLL-U) and convert them to columns in bulk."""
+"""Read samples that are lines (JSON, columns, CoNLL-U) and convert them to columns in bulk."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats import conllu, jsonl
-from datacheck.formats.base import check_lines
+from datacheck.formats import conllu, jsonl, tabbed
+from datacheck.formats.base import check_lines, format_of
 from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, signature
 from datacheck.runtime.beneath import File
@@ -238,7 +239,26 @@ def _batches(
     """Yield the result of `jsonl.batches` for any line format."""
     if path.name.lower().endswith(conllu.SUFFIX):
         return conllu.batches(path, wanted)
-    return jsonl.batches(path, span, wanted=wanted)
+    file_format = format_of(path.name)
+    if file_format is None or file_format.name in {"jsonl", "json"}:
+        return jsonl.batches(path, span, wanted=wanted)
+    head = jsonl.head(path, tabbed.HEAD_BYTES)
+    if tabbed.is_json(head):
+        return jsonl.batches(path, span, wanted=wanted)
+    return _columns_of_lines(path, tabbed.Layout.of(path.name, head), wanted)
+
+
+def _columns_of_lines(
+    path: File, layout: tabbed.Layout, wanted: Sequence[int] | None
+) -> Iterator[tuple[int, list[Any]]]:
+    for piece in jsonl.pieces(path):
+        if wanted is None or bisect_left(wanted, piece.number) < bisect_left(
+            wanted, piece.number + piece.count
+        ):
+            for part in piece.cut(_BULK_LINES):
+                yield (part.number, layout.values(part.number, part.offset, part.data, jsonl.BLANK))
+        if wanted is not None and piece.number + piece.count > wanted[-1]:
+            return
 
 
 def _some(

@@ -492,6 +492,17 @@ def test_a_byte_order_mark_is_a_warning_that_the_copy_is_free_of(place):
     assert codes(scanned(schema, place / "copy")) == []
 
 
+def test_lines_of_text_are_repaired_like_json_lines(place):
+    (place / "data/a.txt").write_bytes(b"one\t1\n\ntwo\nthree\t3\nfour\t4\n")
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.txt', each: line}\nfields: {column0: {role: "
+        "text}, column1: {}}\n"
+    )
+    fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
+    assert (place / "copy/a.txt").read_bytes() == b"one\t1\nthree\t3\nfour\t4\n"
+    assert (place / "copy/a.txt.rejected").read_bytes() == b"two\n"
+
+
 def test_lines_of_another_kind_are_bad_too(place):
     (place / "data/a.jsonl").write_bytes(b'{"q": "one", "a": "1"}\n[1, 2]\n"three"\n')
     schema = parse_schema(

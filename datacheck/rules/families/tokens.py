@@ -120,7 +120,7 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield Failure(
             marked,
             f"{pluralize(int(marked.sum()), 'file')} {verb} with a byte order mark, which "
-            f"json.loads refuses.",
+            f"json.loads refuses and other readers take for text.",
             severity=Severity.WARNING,
             kind="bom",
             fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such "

@@ -1,0 +1,154 @@
+"""Lines of columns without a header are samples: pairs of sentences, pronunciation dictionaries."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datacheck.errors import FormatError
+from datacheck.formats.tabbed import Layout, is_table
+from datacheck.infer.draft import draft
+from datacheck.scan.start import scan
+from datacheck.schema.load import parse_schema
+
+PHONES = ("AA1", "B", "D", "EH0", "K", "L", "S", "T")
+BLANK = object()
+
+
+def _sentence(rng: random.Random, words: int = 8) -> str:
+    return " ".join("".join(rng.choices("abcdefghij", k=rng.randint(3, 9))) for _ in range(words))
+
+
+def _pairs(seed: int, count: int) -> list[str]:
+    rng = random.Random(seed)
+    labels = ("entailment", "neutral")
+    return [f"{_sentence(rng)}\t{_sentence(rng)}\t{labels[i % 2]}" for i in range(count)]
+
+
+def _lexicon(separator: str, count: int = 200) -> list[str]:
+    rng = random.Random(3)
+    words = sorted({"".join(rng.choices("ABCDEFGH", k=7)) for _ in range(count)})
+    return [f"{word}{separator}{' '.join(rng.choices(PHONES, k=5))}" for word in words]
+
+
+def _write(folder: Path, name: str, lines: list[Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    data = [line if isinstance(line, bytes) else line.encode() for line in lines]
+    (folder / name).write_bytes(b"\n".join(data) + b"\n")
+
+
+def _findings(folder: Path) -> dict[tuple[str, str], Any]:
+    run = scan(folder)
+    return {
+        (finding.code, finding.kind): [run.table.keys[row] for row in finding.rows.tolist()]
+        for finding in run.report.findings
+    }
+
+
+@pytest.mark.parametrize("ending", [".txt", ".tsv", ".tab"])
+def test_pairs_of_sentences_are_a_sample_a_line_and_clean_ones_are_silent(tmp_path, ending):
+    _write(tmp_path / "d", f"train{ending}", _pairs(1, 300))
+    _write(tmp_path / "d", f"test{ending}", _pairs(2, 60))
+    run = scan(tmp_path / "d")
+    assert (len(run.table.keys), run.report.findings) == (360, [])
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "line"
+    assert sorted(schema.fields) == ["column0", "column1", "column2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"),
+    [
+        ("cmu.dict", "  "),
+        ("cmu.dict", " "),
+        ("cmu.dict", "\t"),
+        ("lexicon.txt", "  "),
+        ("lexicon.txt", "\t"),
+    ],
+)
+def test_words_of_a_pronunciation_dictionary_are_samples(tmp_path, name, separator):
+    lines = _lexicon(separator)
+    _write(tmp_path / "clean", name, lines)
+    run = scan(tmp_path / "clean")
+    assert (len(run.table.keys), run.report.findings) == (len(lines), [])
+    bad = [*lines[:90], lines[40], *lines[90:150], "ALONE", *lines[150:]]
+    _write(tmp_path / "bad", name, bad)
+    found = _findings(tmp_path / "bad")
+    assert found == {("DC803", ""): [f"{name}:{90:012d}"], ("DC701", ""): [f"{name}:{151:012d}"]}
+
+
+def test_faults_of_lines_are_named_by_line_and_the_others_are_read(tmp_path):
+    train, test = _pairs(1, 300), _pairs(2, 60)
+    test[5] = train[7]
+    train[20] = train[10]
+    train[40] = train[40].rpartition("\t")[0]
+    train[50] = train[50].encode().replace(b" ", b"\xff", 1)
+    train.insert(100, "")
+    _write(tmp_path / "d", "train.txt", train)
+    _write(tmp_path / "d", "test.txt", test)
+    run = scan(tmp_path / "d")
+    found = _findings(tmp_path / "d")
+    assert found == {
+        ("DC701", ""): [f"train.txt:{40:012d}", f"train.txt:{50:012d}"],
+        ("DC701", "empty"): [],
+        ("DC801", "test"): [f"test.txt:{5:012d}"],
+        ("DC803", ""): [f"train.txt:{20:012d}"],
+    }
+    assert len(run.table.keys) == 360
+    (bad,) = (f for f in run.report.findings if f.code == "DC701" and not f.kind)
+    start = sum(len(line) + 1 for line in train[:40])
+    expected = f"line 41 (byte {start:,}): 2 columns; most of the first lines of the file have 3"
+    assert bad.measured["first"] == expected
+
+
+def test_numbers_are_numbers_where_all_of_the_first_lines_have_them():
+    head = b"a b\t1\t0.5\t007\nc d\t-2\t3\t008\n"
+    layout = Layout.of("x.txt", head)
+    assert (layout.width, layout.numbers) == (4, {1: int, 2: float})
+    values = layout.values(0, 0, head + b"\r\ne f\tx\t1e3\t9\n", BLANK)
+    names = ("column0", "column1", "column2", "column3")
+    rows = [("a b", 1, 0.5, "007"), ("c d", -2, 3.0, "008"), ("e f", "x", 1000.0, "9")]
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    assert values == [*records[:2], BLANK, records[2]]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a\tb\tc\n", "line 5 (byte 100): 3 columns; most of the first lines of the file have 2"),
+        (b"a\n", "line 5 (byte 100): 1 column; most of the first lines of the file have 2"),
+        (b"a\tb\0\n", "line 5 (byte 100): holds a zero byte at byte 3 of the line"),
+        (b"a\rb\tc\n", "line 5 (byte 100): holds a carriage return at byte 1 of the line"),
+        (b"a\t\xc3\n", "line 5 (byte 100): not UTF-8: byte 2 of the line is 0xc3"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(line, reason):
+    (value,) = Layout.of("x.txt", b"a\tb\nc\td\n").values(4, 100, line, BLANK)
+    assert isinstance(value, FormatError)
+    assert (str(value), value.code) == (reason, "DC701")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sentence1\tsentence2\tlabel\na b\tc d\tyes\ne f\tg h\tno\n",  # names of columns
+        "my text\tscore\na b\t1\nc d\t2\n",  # a column of numbers below its name
+        "1\t2\n3\t4\n",  # numbers only
+        "one line\twith a tab\n",
+        "a text.\n\tAn indented line.\nAnother.\nAnd one more.\n",
+        "\tindented\n\tthroughout, as code is\n",
+        '{"a":\t1}\n{"a":\t2}\n',
+        ";;; a comment\nA\tB C\nB\tC D\n",
+        "nul\tbyte\nnul\tbyte\0\n",
+        "",
+    ],
+)
+def test_other_texts_are_no_lines_of_columns(text):
+    assert not is_table("a.txt", text.encode())
+
+
+def test_many_files_of_columns_stay_a_sample_each(tmp_path):
+    for i in range(7):
+        _write(tmp_path / "d", f"{i}.txt", _pairs(i, 5))
+    assert parse_schema(draft(tmp_path / "d").text).samples.each is None
