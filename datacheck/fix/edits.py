@@ -24,7 +24,6 @@ from datacheck.errors import UsageError
 from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
 from datacheck.formats.base import open_container
 from datacheck.formats.pickle_safe import unpickle_whole
-from datacheck.formats.tabbed import SUFFIXES
 from datacheck.model.finding import Finding
 from datacheck.model.table import UNREADABLE
 from datacheck.runtime.beneath import File
@@ -105,7 +104,7 @@ def _lines_plan(request: Asked) -> Plan:
     )
 
 
-_PLAIN_LINES = (".jsonl", ".ndjson", *SUFFIXES)
+_PLAIN_LINES = (".jsonl", ".ndjson", ".txt", ".tsv", ".tab", ".dict")
 
 
 def _packed(path: str) -> str:

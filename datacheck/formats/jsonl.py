@@ -29,7 +29,14 @@ import xxhash
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, parse_container
 from datacheck.formats.json_objects import Document
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, check_keys, wrap_errors
+from datacheck.formats.limits import (
+    TEXT_BYTES,
+    Values,
+    check_bytes,
+    check_keys,
+    damaged_gzip,
+    wrap_errors,
+)
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.model.sample import Container
 from datacheck.runtime.beneath import AnyPath, check_holes, stamp_of
@@ -308,8 +315,7 @@ def head(path: AnyPath, size: int) -> bytes:
         try:
             return file.read(size)
         except (OSError, EOFError, zlib.error) as error:
-            msg = f"damaged gzip file: {error}"
-            raise FormatError(msg) from error
+            raise damaged_gzip(error) from error
 
 
 def marked(path: AnyPath) -> bool:
@@ -361,8 +367,7 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
         if rest:
             yield offset, rest
     except (OSError, EOFError, zlib.error) as error:
-        msg = f"damaged gzip file: {error}"
-        raise FormatError(msg) from error
+        raise damaged_gzip(error) from error
 
 
 def _next_line(read: Callable[[int], bytes]) -> bytes:

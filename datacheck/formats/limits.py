@@ -96,6 +96,14 @@ class wrap_errors:  # noqa: N801
         raise FormatError(msg) from error
 
 
+def damaged_gzip(error: Exception) -> FormatError:
+    """Return the `FormatError` for an error of the gzip module."""
+    reason = str(error)
+    if "Not a gzipped file" in reason:  # raised for the bytes after the packed ones as well
+        reason = "it does not begin as one, or other bytes follow the packed ones"
+    return FormatError(f"damaged gzip file: {reason}")
+
+
 def check_bytes(size: int, what: str, limit: int = VALUE_BYTES) -> None:
     """Refuse more bytes than a value may have.
 

@@ -1,4 +1,4 @@
-"""Lines of columns without a header (.txt, .tsv, .tab, .dict), each line a record.
+"""Lines of columns without a header, each line a record (.txt, .tsv, .tab, .dict, .txt.gz, .tsv.gz).
 
 The columns "column0", "column1" lie between tabs (pairs of sentences with a label), or behind the
 first two spaces (pronunciation dictionaries; one space in a .dict). A line without an equal has the
@@ -19,7 +19,7 @@ from typing import Any
 
 from datacheck.errors import FormatError
 
-SUFFIXES = (".txt", ".tsv", ".tab", ".dict")
+SUFFIXES = (".txt", ".tsv", ".tab", ".dict", ".txt.gz", ".tsv.gz")
 HEAD_BYTES = 1 << 16  # of a file: they show its columns
 _LINE_BYTES = 16 << 20
 _CODE = "DC701"

@@ -1,4 +1,4 @@
-"""Text files (.txt, .csv, .tsv, .xyz, .pts): "table", the entries of a JSON object, or "text".
+"""Text files (.txt, .csv, .tsv, .xyz, .pts, gzip of the first three): "table", the entries of a JSON object, or "text".
 
 A .csv or .tsv of numbers with a header line gives "table" and "columns", and each column under its
 name on request. A .csv or .tsv with a header line, where a column holds words or times, gives each
@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +27,14 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
+from datacheck.formats.limits import (
+    FLOOR_BYTES,
+    TEXT_BYTES,
+    Values,
+    check_bytes,
+    damaged_gzip,
+    text,
+)
 from datacheck.formats.parsed import conflict, from_json, parse_json
 from datacheck.model.arrow_arrays import numbers, present
 from datacheck.model.sample import Array
@@ -234,9 +243,9 @@ def _document(data: bytes) -> Values | None:
 
 def _open(path: AnyPath, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
-    data = path.read_bytes()
+    data = _read(path)
     values = _parse(data, hint)
-    between = _BETWEEN_CELLS.get(path.name.lower()[-4:])
+    between = _BETWEEN_CELLS.get(path.name.lower().removesuffix(_PACKED)[-4:])
     if between is not None and values.names() == ["columns", "table"]:
         return NamedTable({name: values.read(name) for name in values.names()})
     if between is None or values.names() != ["text"]:
@@ -248,6 +257,31 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     if columns is None:
         _refuse_conflict_outside(data)
     return values if columns is None else Columns(columns, path, between)
+
+
+def _read(path: AnyPath) -> bytes:
+    """Return the bytes of a file, unpacked.
+
+    Raises:
+        FormatError: a damaged gzip file, or one that unpacks to far more than texts do.
+    """
+    if not path.name.lower().endswith(_PACKED):
+        return path.read_bytes()
+    stored = path.stat().st_size
+    most = min(TEXT_BYTES, max(FLOOR_BYTES, _MAX_RATIO * stored))
+    data = bytearray()
+    try:
+        with path.open("rb") as raw, gzip.open(raw) as file:
+            while part := file.read(_PACKED_BYTES):
+                data += part
+                if 0 in part:  # as in a bomb of zeros
+                    break
+                if len(data) > most:
+                    msg = f"unpacks to more than {most:,} bytes, from {stored:,}; at most {_MAX_RATIO}:1 is read"
+                    raise FormatError(msg)
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged_gzip(error) from error
+    return bytes(data)
 
 
 class _RaggedError(FormatError):
@@ -308,7 +342,7 @@ class Columns(Values):
 
     def why_text(self, name: str) -> str:
         """Return why a column declared as numbers or times is text; reads the file again."""
-        data = self._path.read_bytes().removeprefix(_BOM)
+        data = _read(self._path).removeprefix(_BOM)
         column_index = _names_of_columns(data, self._between).index(name)
         rows = _rows(data, self._between)
         next(rows)
@@ -344,6 +378,9 @@ _FORMS = {
         r"\d{4}-\d\d-\d\d(?:[ T]\d\d(?::?\d\d(?::?\d\d(?:\.\d{1,9})?)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?)?"
     ),
 }
+_PACKED = ".gz"
+_PACKED_BYTES = 2 << 20
+_MAX_RATIO = 64  # bytes of text per packed byte
 _BETWEEN_CELLS = {".csv": ",", ".tsv": "\t"}
 _BOM = b"\xef\xbb\xbf"
 # Bytes of the header line; most columns; fewest rows.
@@ -532,6 +569,8 @@ def _parse(data: bytes, hint: Hint) -> Values:
 
 
 TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open, member=_parse)
+# Members of archives with these endings stay bytes.
+PACKED_TEXT = Format("gzip_text", (".csv.gz", ".tsv.gz", ".txt.gz"), _open)
 
 
 def is_text(head: bytes) -> bool:
@@ -567,4 +606,6 @@ def _open_lines(path: AnyPath, hint: Hint) -> Values:
     return _parse_lines(path.read_bytes(), hint)
 
 
-LINES = Format("lines", (".dict", ".tab"), _open_lines, parse=_parse_lines, fits=is_text)
+LINES = Format("lines", (), _open_lines, parse=_parse_lines, fits=is_text)
+# Members of archives with these endings stay bytes.
+COLUMNS = Format("columns", (".dict", ".tab"), _open_lines)

@@ -550,7 +550,7 @@ _FEWEST_SAMPLE_ROWS = 256
 # Names of token columns.
 _TOKEN_NAMES = r"(?:input|token)_ids|tokens"
 _TABLE_ENDINGS = {".parquet", ".arrow", ".feather"}
-_TEXT_TABLES = (".csv", ".tsv")
+_TEXT_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
 def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -> str:

@@ -207,7 +207,7 @@ class LineSource(Source):
         Raises:
             TooManySamplesError: there are too many; other files raise it during the read.
         """
-        if item.path.lower().endswith(".jsonl.gz") and jsonl.is_overcompressed(path):
+        if item.path.lower().endswith(".gz") and jsonl.is_overcompressed(path):
             seen = 0
             for piece in jsonl.pieces(path):
                 seen += piece.count

@@ -95,6 +95,17 @@ def plain() -> None:
     put("text/y_empty.txt", b"")
     put("text/n_latin_1.txt", b"caf\xe9\n")
     put("text/n_binary.txt", b"\x7fELF\0\0\0")
+    packed = gzip.compress(b"text,label\na b,1\nc d,2\n", mtime=0)
+    put("gzip_text/y_header.csv.gz", packed)
+    put("gzip_text/y_text.txt.gz", gzip.compress(b"a text\n", mtime=0))
+    put("gzip_text/n_cut.csv.gz", packed[:-9])
+    put("gzip_text/n_crc.csv.gz", packed[:-8] + bytes(4) + packed[-4:])
+    put("gzip_text/n_more.tsv.gz", packed + b"more")
+    put("gzip_text/n_zero.txt.gz", gzip.compress(b"a\0", mtime=0))
+    put("columns/y_words.dict", b"A  EY\nB  B IY\n")
+    put("columns/y_pairs.tab", b"a b\tc d\r\ne f\tg h\r\n")
+    put("columns/n_latin_1.dict", b"CAF\xc9  K AE F EY\n")
+    put("columns/n_zero.tab", b"a\tb\0\n")
 
 
 def images() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
 import tempfile
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +18,7 @@ from hypothesis import strategies as st
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.parsed import conflict
+from datacheck.scan import scan
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -357,3 +363,70 @@ def test_a_cell_that_tells_of_a_merge_conflict_is_none(tmp_path):
     told = 'id,text\n1,"so:\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> main\nor so"\n2,x,3\n'
     (tmp_path / "a.csv").write_text(told)
     assert read_all(tmp_path / "a.csv") == {"text": told}
+
+
+def _packed_folder(folder, ending, test):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    words = [" ".join(rng.choice(["ab", "cd", "ef", "gh", "ij"], 12)) for _ in range(200)]
+    between = "," if ending == ".csv" else "\t"
+    lines = [f"{word}{between}{i % 2}" for i, word in enumerate(words)]
+    names = [] if ending == ".txt" else [f"text{between}label"]
+    body = "\n".join([*names, *lines]) + "\n"
+    (folder / f"train{ending}.gz").write_bytes(gzip.compress(body.encode()))
+    (folder / f"test{ending}.gz").write_bytes(test)
+    return folder
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt"])
+def test_text_behind_gzip_is_read_as_the_file_inside(tmp_path, ending):
+    between = "," if ending == ".csv" else "\t"
+    names = "" if ending == ".txt" else f"text{between}label\n"
+    lines = [f"another text of number {i} here{between}{i % 2}\n" for i in range(40)]
+    test = gzip.compress((names + "".join(lines)).encode())
+    run = scan(_packed_folder(tmp_path / "d", ending, test))
+    assert (len(run.table.keys), run.report.findings) == (240, [])
+
+
+def _packed_repeats(part, count):
+    stream = zlib.compressobj(9, wbits=31)
+    return b"".join([*(stream.compress(part) for _ in range(count)), stream.flush()])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt"])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda good: good[: len(good) // 2], "ended before the end-of-stream marker"),
+        (lambda good: good[:-8] + bytes([good[-8] ^ 1]) + good[-7:], "CRC check failed"),
+        (lambda good: good + b"garbage", "or other bytes follow the packed ones"),
+        (lambda _: b"no gzip at all", "it does not begin as one, or other bytes"),
+        (lambda _: _packed_repeats(bytes(1 << 20), 600), "byte 0 is zero: this is no text file"),
+        (lambda _: _packed_repeats(b"a b" * (1 << 19), 200), ""),
+    ],
+)
+def test_damaged_gzip_and_bombs_are_unreadable_files(tmp_path, ending, make, reason):
+    good = gzip.compress(b"text,label\n" + np.random.default_rng(1).bytes(300).hex().encode())
+    data = _packed_folder(tmp_path / "d", ending, make(good))
+    path = data / f"test{ending}.gz"
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError) as caught:
+            open_container(path)
+        assert tracemalloc.get_traced_memory()[1] < 600 << 20
+    finally:
+        tracemalloc.stop()
+    assert (reason or "unpacks to more than 268,435,456 bytes") in str(caught.value)
+    found = scan(data).report.findings
+    assert {f.code for f in found if f.severity.value == "error"} & {"DC101", "DC701"}
+
+
+def test_packed_text_in_an_archive_stays_bytes(tmp_path):
+    packed = gzip.compress(b"a text")
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        member = tarfile.TarInfo("1.txt.gz")
+        member.size = len(packed)
+        file.addfile(member, io.BytesIO(packed))
+    with open_container(tmp_path / "a.tar") as container:
+        (name,) = container.names()
+        assert bytes(container.read(name)) == packed

@@ -904,8 +904,12 @@ def _untyped(rows: Rows) -> Array:
 
 _TEXTS = (
     ".csv",
+    ".csv.gz",
     ".tsv",
+    ".tsv.gz",
     ".txt",
+    ".txt.gz",
+    ".tab",
     ".xyz",
     ".pts",
     ".json",
