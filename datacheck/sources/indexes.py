@@ -37,6 +37,7 @@ from datacheck.sources.named_files import (
 )
 from datacheck.sources.planning import companion_patterns, place_text
 from datacheck.sources.roots import Roots, sandbox_of
+from datacheck.sources.table_files import table_faults
 from datacheck.workers.parallel import Death, Limits, ordered_map
 
 _COMPANION_CODE = "DC105"
@@ -156,6 +157,23 @@ def lost_file_notes(named: Mapping[str, Sequence[str]], listing: Listing) -> Ite
                 f"not there, but named by {naming_phrase}, as are {existing_count:,} that are there"
             )
             yield from _first(missing_names, reason, "gone")
+
+
+def table_notes(
+    columns: Mapping[str, Sequence[Mapping[str, Any]]],
+    named: Mapping[str, Sequence[str]],
+    listing: Listing,
+) -> Iterator[Note]:
+    """Yield a note for each file on which the rows of tables and the folders differ.
+
+    Args:
+        columns: of tables that name files, by path.
+        named: names of files by path of another document.
+        listing: all files.
+    """
+    others = (name for names in named.values() for name in names)
+    for fault in table_faults(columns, others, listing.entries.paths, MEDIA):
+        yield from _first(fault.names, fault.reason, fault.kind)
 
 
 def _below(name: str) -> str:
@@ -365,8 +383,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     indexes = {path for path in listing.entries.paths if is_index(path, name)}
     document_paths, over_limit = documents(schema, listing, work.unclaimed)
     paths = sorted(indexes) + [path for path in document_paths if path not in indexes]
-    notes, read_paths, named_files = (
-        _read_indexes(paths, name, schema, listing) if paths else ([], set(), {})
+    notes, read_paths, named_files, columns = (
+        _read_indexes(paths, name, schema, listing) if paths else ([], set(), {}, {})
     )
     if over_limit:
         reason = f"one of {len(over_limit):,} lists and documents beyond those that are read"
@@ -378,7 +396,11 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         template for templates in companion_patterns(schema).values() for template in templates
     ]
     # The least certain come last.
-    for new_notes in (lost_file_notes(named_files, listing), missing_sibling_notes(listing)):
+    for new_notes in (
+        lost_file_notes(named_files, listing),
+        table_notes(columns, named_files, listing),
+        missing_sibling_notes(listing),
+    ):
         noted_paths = {note.key for note in notes if note.missing or note.code == _CODE}
         fresh = (
             note
@@ -402,8 +424,11 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
 
 def _read_indexes(
     paths: Sequence[str], name: str | None, schema: Schema, listing: Listing
-) -> tuple[list[Note], set[str], dict[str, list[str]]]:
-    """Return notes on files that indexes name, paths of the indexes' own files, and named files."""
+) -> tuple[list[Note], set[str], dict[str, list[str]], dict[str, list[dict[str, Any]]]]:
+    """Return notes on files that indexes name, paths of the indexes' own files, and named files.
+
+    Named files are those of documents, and the columns of tables, by path.
+    """
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {
         "index": name,
@@ -419,6 +444,7 @@ def _read_indexes(
     notes = list[Note]()
     own_files = set[str]()
     named_files: dict[str, list[str]] = {}
+    columns: dict[str, list[dict[str, Any]]] = {}
     sandbox = sandbox_of(listing.root, listing.roots)
     bytes_left = _MISSING_BYTES
     for outcome in list(
@@ -441,6 +467,8 @@ def _read_indexes(
                 named_files |= (
                     {index_record["path"]: index_record["named"]} if index_record["named"] else {}
                 )
+                if index_record["columns"]:
+                    columns[index_record["path"]] = index_record["columns"]
                 notes += [_note(index_record["path"], reason) for reason in index_record["faults"]]
                 notes += [
                     Note(_CONTRADICTION_CODE, document, words, about={"kind": kind})
@@ -463,7 +491,7 @@ def _read_indexes(
     if bytes_left <= 0:
         count = sum(note.missing for note in notes)
         notes.append(_note(paths[0], f"{_OF_GONE} and that are gone {count:,} are told"))
-    return notes, own_files, named_files
+    return notes, own_files, named_files, columns
 
 
 def _death_note(death: Death, name: str | None) -> Note:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +30,7 @@ from datacheck.sources.lerobot_videos import check_videos
 from datacheck.sources.lines import numbered
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
+from datacheck.sources.table_files import file_columns
 from datacheck.workers.wire import answers, text
 
 TABLES = (".csv", ".tsv")
@@ -52,13 +52,15 @@ MEDIA = (
     ".h5",
     ".hdf5",
     ".pkl",
+    ".wav",
+    ".flac",
+    ".mp3",
+    ".ogg",
 )
 LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
 INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
-_CELLS = re.compile(r"[,;\t\r\n]")
-_READ_BYTES = 1 << 20
 _ID = re.compile(r"[\w./-]{1,200}")
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, MEDIA))})", re.IGNORECASE)
 _SHOWN = 100  # characters of a name in a sentence
@@ -91,6 +93,7 @@ FAR_MORE = "as the indexes together name far more than there are"
                 }
             ],
             "named": [text],
+            "columns": [{"names": [text], "again": [text]}],
         }
     ],
     raises=(MissingDependencyError,),
@@ -106,8 +109,9 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
     Returns:
         path; read: listing paths of the index's own files; files: for each named file its possible
         paths, and a phrase about its samples; faults: errors in the index, or what was not
-        compared; named: files that a document other than an index names anywhere, [] if all
-        documents together name too many. Of a LeRobot dataset: contradictions: kind, path and words
+        compared; named: files that a document other than an index names anywhere, and columns:
+        those of a table that name files (`file_columns`); [] if all documents together name too
+        many. Of a LeRobot dataset: contradictions: kind, path and words
         of each one between its documents; videos: kind, key of the sample, camera and words of each
         fault of a video; facts: what a policy asks of it.
     """
@@ -127,13 +131,26 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
                     else _of_lerobot(path, place.parent.parent, partial(beat, number))
                 )
                 records.append(
-                    {"contradictions": [], "videos": [], "facts": [], **index_record, "named": []}
+                    {
+                        "contradictions": [],
+                        "videos": [],
+                        "facts": [],
+                        **index_record,
+                        "named": [],
+                        "columns": [],
+                    }
                 )
                 shares.add(records[-1])
             else:
                 lists = ("read", "files", "faults", "contradictions", "videos", "facts")
                 empty: dict[str, Any] = {name: [] for name in lists}
-                records.append({"path": path, **empty, "named": names_in(place)})
+                is_table = path.lower().endswith(TABLES)
+                columns = columns_in(place) if is_table else []
+                named = [] if is_table else names_in(place)
+                records.append({"path": path, **empty, "named": named, "columns": columns})
+                if any(not column["names"] for column in columns):
+                    reason = f"a column names more than {_MOST_NAMES:,}"
+                    records[-1]["faults"] = [f"{UNCOMPARED}: {reason}"]
         except FormatError:  # reading the files next to it reports the reason
             continue
     for record, count in shares.cut():
@@ -141,11 +158,11 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
             f"names {count:,} files, of which {count_files(record):,} are looked for, {FAR_MORE}"
         )
     # The coordinator holds every name in memory.
-    if (count := sum(len(record["named"]) for record in records)) > MOST_NAMED:
+    if (count := sum(map(_count_named, records))) > MOST_NAMED:
         reason = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
-        first_record = next(record for record in records if record["named"])
+        first_record = next(record for record in records if _count_named(record))
         first_record["faults"].append(f"{UNCOMPARED}: {reason}")
-        records = [record | {"named": []} for record in records]
+        records = [record | {"named": [], "columns": []} for record in records]
     return records
 
 
@@ -157,6 +174,10 @@ def is_index(path: str, name: str | None) -> bool:
 def count_files(index: Mapping[str, Any]) -> int:
     """Return the number of files that an index names."""
     return len(index["files"])
+
+
+def _count_named(record: Mapping[str, Any]) -> int:
+    return len(record["named"]) + sum(len(column["names"]) for column in record["columns"])
 
 
 class _Shares:
@@ -287,7 +308,7 @@ def _episodes_phrase(numbers: Sequence[int]) -> str:
 
 
 def names_in(place: File) -> list[str]:
-    """Return the sorted file names in JSON, JSON lines or a table, or the lines of a list.
+    """Return the sorted file names in JSON or JSON lines, or the lines of a list.
 
     Args:
         place: path of the document.
@@ -308,8 +329,6 @@ def names_in(place: File) -> list[str]:
             # Numbers and classes repeat many times.
             is_distinct = len(line_names) < 2 * len(unique_names) <= 2 * _MOST_NAMES
             return unique_names if is_distinct and all(map(_ID.fullmatch, unique_names)) else []
-        if place.name.lower().endswith(TABLES):
-            return _in_cells(data)
         lines = data.splitlines() if place.name.lower().endswith(".jsonl") else [data]
         waiting: list[Any] = [parse_json(line, deep=True) for line in lines if line.strip()]
     except (FormatError, OSError, UnicodeDecodeError):
@@ -326,21 +345,12 @@ def names_in(place: File) -> list[str]:
     return sorted(names) if len(names) <= _MOST_NAMES else []
 
 
-def _in_cells(data: bytes) -> list[str]:
-    """Return the file names in the cells of a table; ignores quotes around a cell."""
-    cells = set[str]()
-    lowered = data.lower()
-    # Tables of numbers are skipped at once.
-    if any(ending.encode() in lowered for ending in MEDIA):
-        file = io.StringIO(data.decode("utf-8"))
-        while lines := file.readlines(_READ_BYTES):
-            cell_texts = (
-                cell.strip(" \"'") for cell in dict.fromkeys(_CELLS.split("".join(lines)))
-            )
-            cells.update(cell for cell in cell_texts if cell.lower().endswith(MEDIA))
-            if len(cells) > _MOST_NAMES:
-                return []
-    return sorted({name for cell in cells if (name := _file_name(cell))})
+def columns_in(place: File) -> list[dict[str, Any]]:
+    """Return the columns of a table that may name files, [] for a damaged table."""
+    try:
+        return file_columns(place.read_bytes(), MEDIA, _MOST_NAMES)
+    except OSError:
+        return []
 
 
 def _file_name(text: str) -> str:

@@ -38,6 +38,9 @@ _FIXES = {  # by the kind of a DC105 note
     "videos": "Restore the videos.",
     "outside": "Correct the paths in the index, and move the files below its folder.",
     "gone": "Restore the files, or take out what speaks of them.",
+    "unnamed": "Add the rows that are missing, or move these files out of the folder.",
+    "rows": "Keep the row that is right.",
+    "partly": "Copy the other files, too, if training reads them.",
     "twice": "Take them off one of the lists.",
     "uncompared": "Scan its folders one by one to have them compared.",
     "unsought": "Correct the indexes that name far more files than are there, or scan their "
@@ -51,6 +54,7 @@ _SEVERITIES = {
     "unsought": None,
     "rates": None,
     "uncompared": Severity.INFO,
+    "partly": Severity.INFO,
 }
 # So many zeros are no coincidence; a force at rest or a single position has fewer numbers.
 _LEAST = 8
@@ -226,19 +230,25 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         empty (errors). Each matching file is in one list, once (warning). Each file that the
         ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names exists below the
         folder of the dataset, including videos (error). If most files that a JSON document or a
-        table (.csv, .tsv) names exist, all of them do. If two kinds of files side by side (such as
-        images and depth maps) have the same names, a third kind that has most of these names has
-        all of them (warnings). No file name is both in ``train.txt`` and in the ``val.txt`` or
+        column of a table (.csv, .tsv) names exist, all of them do. If rows name nearly all files of
+        a folder, they name all of them. If few files have two rows, no two rows of a file differ in
+        one cell, such as the label. If two kinds of files side by side (such as images and depth
+        maps) have the same names, a third kind that has most of these names has all of them
+        (warnings). No file name is both in ``train.txt`` and in the ``val.txt`` or
         ``test.txt`` beside it (warning).
     Why it matters:
         Loaders skip a missing file silently, so an epoch is shorter than the list says.
     Measure:
         Two set differences, computed from the listing and the lists alone. In documents (16 MiB at
-        most), all texts that are file names, up to 200,000; an info says so if there are more.
+        most), all texts that are file names, up to 200,000; an info says so if there are more. In
+        tables, columns of file names, with or without ending, up to 100,000 each; a name is found by
+        the longest end of its path that most names have in common with files. An info counts the
+        files of a column most of which are absent.
     When it is wrong:
         Files are left out of every list on purpose: switch the warning off, or narrow ``samples:
-        {files: ...}``. In the YOLO layout an image without objects may have no label file; it is
-        reported if two other kinds of files have its name.
+        {files: ...}``. A table leaves out a few pictures of its folder for a test. In the YOLO
+        layout an image without objects may have no label file; it is reported if two other kinds of
+        files have its name.
     Options:
         none
     Bad::
