@@ -27,6 +27,9 @@ _MEMORY_BYTES = 512 << 20  # for opening a file and for each picture
 _MOST_PLAYED = 2  # times that edits may show each picture
 _MOST_TICKS = 1 << 62  # FFmpeg counts in 64 bits
 _MOST_FORWARD = 1_000  # pictures decoded on the way to one picture
+# AREA | ACCURATE_RND | BITEXACT: otherwise the last bits may depend on the processor and on where
+# memory lies.
+_SCALING = 0x20 | 0x40000 | 0x80000
 
 
 class Picture(NamedTuple):
@@ -161,7 +164,7 @@ class Pictures:
             width=min(SIDE, frame.width),
             height=min(SIDE, frame.height),
             format="gray",
-            interpolation="AREA",
+            interpolation=_SCALING,
             threads=1,
         )
         grey: Array = small.to_ndarray()

@@ -193,42 +193,58 @@ class _Column:
         self.table = table
         self.again = again
         self.has_endings = has_endings
-        self.ending = ""
+        self._ending = ""
         self._parts = [name.split("/") for name in names]
-        self._depth = 1
+        self._depth = 0
+        self._there = set[int]()
+        self._enough = 0.0
 
     def __len__(self) -> int:
         return len(self._parts)
 
-    def tails(self, depth: int) -> list[str]:
-        """Return the last parts of the names, without their ending."""
-        return ["/".join(parts[-depth:]) for parts in self._parts]
+    @property
+    def count(self) -> int:
+        """The number of names that are there."""
+        return len(self._there)
 
-    def files(self) -> list[str]:
-        """Return the names with their ending, from the folder on that is there."""
-        return [tail + self.ending for tail in self.tails(self._depth)]
+    def tails(self, depth: int) -> list[str]:
+        """Return the last parts of the names that have so many, without the ending of the files."""
+        return ["/".join(parts[-depth:]) for parts in self._parts if len(parts) >= depth]
+
+    def deepen(self, ends: Mapping[str, set[str]], depth: int) -> bool:
+        """Compare one part more of the names, if nearly as many of them are then there.
+
+        Args:
+            ends: the endings of the files by this many last parts of their paths.
+            depth: number of parts.
+        """
+        if depth == 1 and not self.has_endings:
+            endings = Counter(e for tail in self.tails(1) for e in sorted(ends.get(tail, ())) if e)
+            self._ending = max(sorted(endings), key=endings.__getitem__, default="")
+        there = {
+            place
+            for place, parts in enumerate(self._parts)
+            if (
+                self._ending in ends.get("/".join(parts[-depth:]), ())
+                if len(parts) >= depth
+                else place in self._there
+            )
+        }
+        if len(there) < self._enough:
+            return False
+        if depth == 1:
+            self._enough = _AS_GOOD * len(there)
+        self._there, self._depth = there, depth
+        return bool(there)
+
+    def files(self) -> Iterator[tuple[str, bool]]:
+        """Yield the names with their ending, from the folder on that is there, and whether they are."""
+        for place, parts in enumerate(self._parts):
+            yield "/".join(parts[-self._depth :]) + self._ending, place in self._there
 
     def shown(self, name: str) -> str:
         """Return a name as `files` has it."""
-        return "/".join(name.split("/")[-self._depth :]) + self.ending
-
-    def locate(self, ends: Mapping[str, set[str]], depths: int) -> int:
-        """Choose the ending and the longest part of the names that is there, and return how many are.
-
-        Args:
-            ends: the endings of the files by the last parts of their paths.
-            depths: of the folders.
-        """
-        if not self.has_endings:
-            endings = Counter(e for tail in self.tails(1) for e in sorted(ends.get(tail, ())) if e)
-            self.ending = max(sorted(endings), key=endings.__getitem__, default="")
-        counts = {
-            depth: sum(self.ending in ends.get(tail, ()) for tail in self.tails(depth))
-            for depth in range(1, depths + 1)
-        }
-        enough = _AS_GOOD * counts[1]
-        self._depth = max(depth for depth, count in counts.items() if count >= enough)
-        return counts[self._depth]
+        return "/".join(name.split("/")[-self._depth :]) + self._ending
 
 
 def table_faults(
@@ -258,65 +274,70 @@ def table_faults(
     ]
     if not columns:
         return
-    depths = min(_MOST_DEPTH, 1 + max(path.count("/") for path in paths))
-    ends = _ends_of(columns, paths, endings, depths)
+    _locate(columns, paths, endings)
     found: dict[str, list[_Column]] = defaultdict(list)
     partly: dict[str, tuple[int, int]] = {}
     for column in columns:
-        count = column.locate(ends, depths)
         least, share = (
             (_LEAST_THERE, _SHARE_THERE) if column.has_endings else (_LEAST_IDS, _SHARE_IDS)
         )
-        if count >= max(least, share * len(column)):
+        if column.count >= max(least, share * len(column)):
             found[column.table].append(column)
-        elif column.has_endings and count >= _LEAST_THERE:
-            partly[column.table] = count, len(column)
+        elif column.has_endings and column.count >= _LEAST_THERE:
+            partly[column.table] = column.count, len(column)
     for table, table_columns in found.items():
-        yield from _gone(table, table_columns, ends)
+        yield from _gone(table, table_columns)
     for table, (count, size) in partly.items():
         reason = f"a column names {size:,} files, {count:,} of which are there"
         yield TableFault("partly", [table], reason)
     yield from _unnamed(found, others, paths)
 
 
+def _locate(columns: Sequence[_Column], paths: Iterable[str], endings: tuple[str, ...]) -> None:
+    """Find the files that columns name by the longest end of their paths.
+
+    The ends are compared one length after the other: all at once would take memory for each folder
+    of each name.
+    """
+    for depth in range(1, _MOST_DEPTH + 1):
+        wanted = {tail for column in columns for tail in column.tails(depth)}
+        ends = _ends_of(wanted, paths, endings, depth) if wanted else {}
+        columns = [column for column in columns if column.deepen(ends, depth)]
+        if not ends:
+            return
+
+
 def _ends_of(
-    columns: Iterable[_Column], paths: Iterable[str], endings: tuple[str, ...], depths: int
+    wanted: Container[str], paths: Iterable[str], endings: tuple[str, ...], depth: int
 ) -> Mapping[str, set[str]]:
-    """Return the endings ("" for whole names) of the files by the last parts that columns name."""
-    wanted = {
-        tail for column in columns for depth in range(1, depths + 1) for tail in column.tails(depth)
-    }
+    """Return the endings ("" for whole names) of the files by as many last parts of their paths."""
     ends: dict[str, set[str]] = defaultdict(set)
     for path in paths:
-        stem, dot, ending = path.rpartition(".")
-        pairs = [(path, "")]
-        if path.lower().endswith(endings):
-            pairs.append((stem, dot + ending))
-        for name, end in pairs:
-            for tail in _tails(name, depths):
-                if tail in wanted:
-                    ends[tail].add(end)
+        tail = "/".join(path.rsplit("/", depth)[-depth:])
+        if tail in wanted:
+            ends[tail].add("")
+        stem, _, ending = tail.rpartition(".")
+        if stem in wanted and path.lower().endswith(endings):
+            ends[stem].add(f".{ending}")
     return ends
 
 
-def _tails(path: str, depths: int) -> Iterator[str]:
+def _tails(path: str) -> Iterator[str]:
     """Yield the last part of a path, the last two, and so on."""
     start = len(path)
-    for _ in range(depths):
+    for _ in range(_MOST_DEPTH):
         start = path.rfind("/", 0, start)
         yield path[start + 1 :]
         if start < 0:
             return
 
 
-def _gone(
-    table: str, columns: Sequence[_Column], ends: Mapping[str, set[str]]
-) -> Iterator[TableFault]:
+def _gone(table: str, columns: Sequence[_Column]) -> Iterator[TableFault]:
     """Yield the names of a table that are not there, and those with two rows."""
     there, gone = set[str](), set[str]()
     for column in columns:
-        for place, file in enumerate(column.files()):
-            if column.ending in ends.get(file.removesuffix(column.ending), ()):
+        for place, (file, is_there) in enumerate(column.files()):
+            if is_there:
                 there.add(file)
             elif column.has_endings or place:  # the first one may be the name of the column
                 gone.add(file)
@@ -336,7 +357,7 @@ def _unnamed(
         file: table
         for table, columns in found.items()
         for column in columns
-        for file in column.files()
+        for file, _ in column.files()
     }
     other_names = set(others)
     folders: dict[tuple[str, str], tuple[Counter[str], list[str]]] = defaultdict(
@@ -345,7 +366,7 @@ def _unnamed(
     for path in paths:
         folder, _, name = path.rpartition("/")
         named_by, unnamed = folders[folder, name.rpartition(".")[2].lower()]
-        tails = list(_tails(path, _MOST_DEPTH))
+        tails = list(_tails(path))
         table = next((tables[tail] for tail in tails if tail in tables), None)
         if table is not None:
             named_by[table] += 1
