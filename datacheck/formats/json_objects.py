@@ -119,11 +119,14 @@ class Document(Values):
             named = by_file(self._values.get(head), known=_is_known(self._values, head))
             if named is None and head not in self._values:
                 head, named = "", by_file(self._entries())
-            has_endings = named is not None and any(map(_MEDIA.fullmatch, named[0]))
+            if named is None or not named[0]:
+                return super().groups(pattern)
             is_list = isinstance(self._values.get(head), list)
-            found = [] if is_list or has_endings else super().groups(pattern)
-            if named is None or not named[0] or found:
-                return found or super().groups(pattern)
+            # Keys without the ending of a file may also be groups of arrays.
+            if not is_list and not any(map(_MEDIA.fullmatch, named[0])):
+                arrays = super().groups(pattern)
+                if arrays:
+                    return arrays
             self._values = _Spread(self._values, head, *named)
         records, folders = self._values.records, self._values.folders
         found = matching(
