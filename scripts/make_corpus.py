@@ -11,6 +11,7 @@ from corpus import (
     clouds,
     packed,
     pickles,
+    safe_tensors,
     stores,
     streams,
     tables,
@@ -35,6 +36,7 @@ MAKERS = (
     *(texts.json_lines, texts.documents, texts.yamls, texts.plain, texts.images, videos.mp4s),
     *(tars.good, tars.bad, tables.good, tables.bad, packed.good, packed.bad),
     *(pickles.appended, torches.good, torches.bad, streams.arrow, streams.tfrecords),
+    *(safe_tensors.good, safe_tensors.bad),
 )
 
 if __name__ == "__main__":

@@ -37,7 +37,6 @@ UNSUPPORTED = (
     ),
     UnsupportedFormat("packed TFRecord", (".tfrecord.gz", ".tfrecords.gz"), _UNPACK),
     UnsupportedFormat("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
-    UnsupportedFormat("safetensors", (".safetensors",), f"save the tensors as .npz, or {_LOADER}"),
     UnsupportedFormat(
         "MATLAB", (".mat",), f"save its arrays as .npz, or {_LOADER}", (b"MATLAB 5.0 MAT-file",)
     ),

@@ -32,6 +32,7 @@ PURE = (
         "ply",
         "rosbag",
         "rosbag2",
+        "safetensors",
         "tar",
         "text",
     ),

@@ -502,7 +502,7 @@ def entries(index, folder):
     return {row[0].strip().removeprefix(f"{folder}/").rstrip("/"): row for row in rows}
 
 
-NO_FORMAT = {".gz", ".safetensors", ".mat", ".ptx", ".n5"}
+NO_FORMAT = {".gz", ".mat", ".ptx", ".n5"}
 
 
 @pytest.mark.parametrize("name", FOLDERS)
