@@ -520,13 +520,15 @@ def _numbered(names: list[str]) -> list[str]:
     """Return names of which each occurs once: a second ``score`` is ``score_2``."""
     if len(set(names)) == len(names):
         return names
-    taken, result = set(names), list[str]()
+    taken, given = set(names), dict[str, None]()
+    following = dict[str, int]()  # the number to try next, so that many equal names take no time
     for name in names:
-        free, number = name, 2
-        while free in result or (free != name and free in taken):
+        free, number = name, following.get(name, 2)
+        while free in given or (free != name and free in taken):
             free, number = f"{name}_{number}", number + 1
-        result.append(free)
-    return result
+        following[name] = number
+        given[free] = None
+    return list(given)
 
 
 def _no_name(name: str) -> bool:

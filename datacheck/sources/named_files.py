@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from pathlib import PurePosixPath
+from sys import getsizeof
 from typing import Any
 
 import orjson
@@ -66,6 +67,7 @@ _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, MEDIA))}
 _SHOWN = 100  # characters of a name in a sentence
 _MOST_NAMES = 100_000  # of a single document
 MOST_NAMED = 200_000  # of all documents
+_MOST_MEMORY = 64 << 20  # bytes of these names
 # The beginnings or ends of sentences that a child returns.
 LOST_VIDEOS = "names videos that are not there"
 OUTSIDE = "names files outside of its folder, which are not looked for"
@@ -160,10 +162,23 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
     # The coordinator holds every name in memory.
     if (count := sum(map(_count_named, records))) > MOST_NAMED:
         reason = f"documents and lists name {count:,} in all, at most {MOST_NAMED:,} are compared"
-        first_record = next(record for record in records if _count_named(record))
-        first_record["faults"].append(f"{UNCOMPARED}: {reason}")
-        records = [record | {"named": [], "columns": []} for record in records]
+        records = _without_names(records, reason)
+    elif (
+        memory := sum(sum(map(getsizeof, _names_of(record))) for record in records)
+    ) > _MOST_MEMORY:
+        reason = (
+            f"the names in documents and lists take {memory:,} bytes of memory, at most "
+            f"{_MOST_MEMORY:,} are compared"
+        )
+        records = _without_names(records, reason)
     return records
+
+
+def _without_names(records: Sequence[dict[str, Any]], reason: str) -> list[dict[str, Any]]:
+    """Return records without the names of documents; the first one that had any says why."""
+    first_record = next(record for record in records if _count_named(record))
+    first_record["faults"].append(f"{UNCOMPARED}: {reason}")
+    return [record | {"named": [], "columns": []} for record in records]
 
 
 def is_index(path: str, name: str | None) -> bool:
@@ -177,7 +192,14 @@ def count_files(index: Mapping[str, Any]) -> int:
 
 
 def _count_named(record: Mapping[str, Any]) -> int:
-    return len(record["named"]) + sum(len(column["names"]) for column in record["columns"])
+    return sum(1 for _ in _names_of(record))
+
+
+def _names_of(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a document, those of all columns if it is a table."""
+    yield from record["named"]
+    for column in record["columns"]:
+        yield from column["names"]
 
 
 class _Shares:

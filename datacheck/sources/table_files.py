@@ -194,13 +194,14 @@ class _Column:
         self.again = again
         self.has_endings = has_endings
         self._ending = ""
-        self._parts = [name.split("/") for name in names]
+        # Whole names: a list of the parts of each takes ten times their memory.
+        self._names = names
         self._depth = 0
         self._there = set[int]()
         self._enough = 0.0
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._names)
 
     @property
     def count(self) -> int:
@@ -209,7 +210,8 @@ class _Column:
 
     def tails(self, depth: int) -> list[str]:
         """Return the last parts of the names that have so many, without the ending of the files."""
-        return ["/".join(parts[-depth:]) for parts in self._parts if len(parts) >= depth]
+        tails = (_tail(name, depth) for name in self._names)
+        return [tail for tail in tails if tail is not None]
 
     def deepen(self, ends: Mapping[str, set[str]], depth: int) -> bool:
         """Compare one part more of the names, if nearly as many of them are then there.
@@ -223,11 +225,11 @@ class _Column:
             self._ending = max(sorted(endings), key=endings.__getitem__, default="")
         there = {
             place
-            for place, parts in enumerate(self._parts)
+            for place, name in enumerate(self._names)
             if (
-                self._ending in ends.get("/".join(parts[-depth:]), ())
-                if len(parts) >= depth
-                else place in self._there
+                place in self._there
+                if (tail := _tail(name, depth)) is None
+                else self._ending in ends.get(tail, ())
             )
         }
         if len(there) < self._enough:
@@ -239,12 +241,18 @@ class _Column:
 
     def files(self) -> Iterator[tuple[str, bool]]:
         """Yield the names with their ending, from the folder on that is there, and whether they are."""
-        for place, parts in enumerate(self._parts):
-            yield "/".join(parts[-self._depth :]) + self._ending, place in self._there
+        for place, name in enumerate(self._names):
+            yield self.shown(name), place in self._there
 
     def shown(self, name: str) -> str:
         """Return a name as `files` has it."""
-        return "/".join(name.split("/")[-self._depth :]) + self._ending
+        return "/".join(name.rsplit("/", self._depth)[-self._depth :]) + self._ending
+
+
+def _tail(name: str, depth: int) -> str | None:
+    """Return the last parts of a name, None if it has fewer."""
+    parts = name.rsplit("/", depth)
+    return "/".join(parts[-depth:]) if len(parts) >= depth else None
 
 
 def table_faults(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
+from sys import getsizeof
 
 import pytest
 
@@ -138,6 +140,31 @@ def test_more_names_than_are_compared_are_said(tmp_path, monkeypatch):
         [],
     ]
     assert [column["names"] for column in found[1]["columns"]] == [[f"{n}.jpg" for n in range(4)]]
+
+
+def test_names_that_take_much_memory_are_not_compared_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(named_files, "_MOST_MEMORY", 1000)
+    (tmp_path / "a.csv").write_text("a.jpg,1")
+    (tmp_path / "b.csv").write_text("\n".join(f"{'Ā' * 90}{n}.jpg,{n}" for n in range(9)))
+    task = {"index": None, "most": 9, "root": str(tmp_path), "roots": {}}
+    task["items"] = [{"path": "a.csv"}, {"path": "b.csv"}]
+    found = named_files.read_named_files(task, lambda _: None)
+    ((said,), nothing) = (one["faults"] for one in found)
+    assert said.startswith(f"{named_files.UNCOMPARED}: the names in documents and lists take")
+    assert not nothing
+    assert not any(one["columns"] for one in found)
+
+
+def test_names_below_many_folders_take_no_memory_for_each_folder():
+    names = [f"{'Ā/' * 140}{number}.jpg" for number in range(2000)]
+    columns = {"t.csv": [{"names": names, "again": []}]}
+    tracemalloc.start()
+    try:
+        assert not list(table_faults(columns, (), [f"{n}.jpg" for n in range(2000)], MEDIA))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * sum(map(getsizeof, names))
 
 
 def test_a_row_of_one_name_many_times_is_read_in_a_moment():
