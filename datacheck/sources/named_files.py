@@ -17,6 +17,7 @@ from datacheck.formats.limits import path_below
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
 from datacheck.runtime.beneath import File
+from datacheck.sources.file_columns import file_columns
 from datacheck.sources.lerobot import (
     INFO,
     PathTemplateError,
@@ -31,8 +32,7 @@ from datacheck.sources.lerobot_videos import check_videos
 from datacheck.sources.lines import numbered
 from datacheck.sources.listing import limit_files
 from datacheck.sources.roots import Roots
-from datacheck.sources.table_files import file_columns
-from datacheck.workers.wire import answers, text
+from datacheck.workers.wire import answers, natural, text
 
 TABLES = (".csv", ".tsv")
 MEDIA = (
@@ -95,7 +95,7 @@ FAR_MORE = "as the indexes together name far more than there are"
                 }
             ],
             "named": [text],
-            "columns": [{"names": [text], "again": [text]}],
+            "columns": [{"names": [text], "rows": natural, "conflicting": [text]}],
         }
     ],
     raises=(MissingDependencyError,),
@@ -370,7 +370,8 @@ def names_in(place: File) -> list[str]:
 def columns_in(place: File) -> list[dict[str, Any]]:
     """Return the columns of a table that may name files, [] for a damaged table."""
     try:
-        return file_columns(place.read_bytes(), MEDIA, _MOST_NAMES)
+        tabs = place.name.lower().endswith(".tsv")
+        return file_columns(place.read_bytes(), MEDIA, _MOST_NAMES, tabs=tabs)
     except OSError:
         return []
 

@@ -1,165 +1,36 @@
-"""Compare the files that the rows of a table name with the files that are there.
+"""Compare the files that the rows of tables name with the files that are there.
 
-A child finds the columns whose cells name files (`file_columns`). The coordinator compares them with
-the listing (`table_notes`): names are compared as texts, and no named file is opened.
+`file_columns` finds the names. They are compared with the listing as texts; no named file is opened.
+
+Rows write the folder of a file in many ways: from the folder of the table, from another computer, or
+not at all. Names are looked for below the folder of the table first, then by the longest end of
+their path that nearly all of them share with files. If these files lie below one folder, names that
+it lacks are gone, and its other files are in no row. Otherwise only names that are nowhere are gone.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, field
 from typing import Any
 
-# Signs between cells, the most usual ones first; LJSpeech has "|" in a .csv.
-_SEPARATORS = (",", "\t", ";", "|")
-# Rows behind the header that show which sign it is, and rows that show which columns name files.
-_ROWS_SHOWN = 20
-_FIRST_ROWS = 200
-# Further columns count as the last one: a row that lists many files.
-_MOST_COLUMNS = 64
-_MOST_CELL = 400  # characters
-_DRIVE = re.compile(r"\A[A-Za-z]:(?=[\\/])")
-_NAME = re.compile(r"[\w./\\ ()+-]{1,300}")
-# Names without an ending, "LJ001-0001", are no such numbers: those are counts, labels and times.
-_NUMBER = re.compile(r"[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?:[eE][+-]?\d+)?")
-_IDS = 0.9  # share of the cells that are such names
-# Fewest files of a table, and share of its names, that show that two rows for one file are a fault.
-_FEWEST = 20
-_REPEATS = 0.01
-
-_LEAST_THERE = 2
+# Fewest names that must be there, and share of them.
+_FEWEST_THERE = 2
 _SHARE_THERE = 2 / 3
 # The same for names without an ending, which other texts may equal by chance.
-_LEAST_IDS = 10
+_FEWEST_IDS = 10
 _SHARE_IDS = 0.9
-# Share of the names found by their last part only that must be found by a longer part.
-_AS_GOOD = 0.9
-_MOST_DEPTH = 16  # of folders
+_NEARLY_ALL = 0.9
+_MOST_DEPTH = 16  # folders in a name that are compared
+_MOST_PLACES = 8  # files that one name may mean
 # Fewest files of a folder that rows name, and the share of its files that no row may name: more are
 # rather left out on purpose.
-_LEAST_NAMED = 10
+_FEWEST_NAMED = 10
 _SHARE_UNNAMED = 0.1
-
-
-# ------------------------------------------------------------------------------------- in the child
-
-
-def file_columns(data: bytes, endings: tuple[str, ...], most: int) -> list[dict[str, Any]]:
-    """Return the columns of a table that may name files.
-
-    Args:
-        data: the table.
-        endings: of the files, in lower case.
-        most: limit for the names of a column.
-
-    Returns:
-        Of each column its names, each once and in order, [] above the limit; again: those with two
-        rows that differ in one other cell, if few have two rows. [] for a text that is no table.
-    """
-    try:
-        body = data.decode("utf-8-sig")
-        between = _separator(body)
-        first = _cells(islice(_rows(body, between), _FIRST_ROWS), range(_MOST_COLUMNS), most)
-        chosen = [column for column, counts in first.items() if _names(counts, endings)]
-        columns = list[dict[str, Any]]()
-        for column, counts in _cells(_rows(body, between), chosen, most).items():
-            named = _names(counts, endings)
-            if named and len(counts) > most:
-                columns.append({"names": [], "again": []})
-            elif named:
-                again = _again(_rows(body, between), column, counts, named)
-                columns.append({"names": list(dict.fromkeys(named.values())), "again": again})
-    except (UnicodeDecodeError, csv.Error):
-        return []
-    return columns
-
-
-def _cells(
-    rows: Iterable[list[str]], columns: Container[int], most: int
-) -> dict[int, Counter[str]]:
-    """Return how often each column has each cell; above the limit, only some of the cells."""
-    cells: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        for number, cell in enumerate(row):
-            column = min(number, _MOST_COLUMNS - 1)
-            if column in columns and len(cell) <= _MOST_CELL and len(cells[column]) <= most:
-                cells[column][cell] += 1
-    return dict(sorted(cells.items()))
-
-
-def _separator(body: str) -> str:
-    """Return the sign that is equally often in each of the first rows behind the header."""
-    lines = [line for line in islice(io.StringIO(body), _ROWS_SHOWN + 1) if line.strip()]
-    for between in _SEPARATORS:
-        counts = {line.count(between) for line in lines[1:] or lines}
-        if len(counts) == 1 and counts != {0}:
-            return between
-    return max(_SEPARATORS, key=body[: 1 << 16].count)
-
-
-def _rows(body: str, between: str) -> Iterator[list[str]]:
-    # Texts of LJSpeech have quotes that do not close.
-    has_quotes = between not in "|\t"
-    limit = csv.field_size_limit(max(len(body), 1))
-    try:
-        for row in csv.reader(
-            io.StringIO(body, newline=""),
-            delimiter=between,
-            quoting=csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE,
-        ):
-            yield [cell.strip(" \"'") for cell in row]
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _names(cells: Iterable[str], endings: tuple[str, ...]) -> dict[str, str]:
-    """Return the names of files by cell, {} for a column of something else."""
-    paths = {cell: _path(cell) for cell in cells if cell}
-    named = {cell: path for cell, path in paths.items() if path.lower().endswith(endings)}
-    if named:
-        return named
-    ids = {cell: path for cell, path in paths.items() if path and not _NUMBER.fullmatch(cell)}
-    return ids if len(ids) >= max(1, _IDS * len(paths)) else {}
-
-
-def _path(cell: str) -> str:
-    """Return a cell as a path with "/" between its parts, "" if it is none."""
-    text = _DRIVE.sub("", cell, count=1)
-    if not _NAME.fullmatch(text):
-        return ""
-    parts = [part for part in text.replace("\\", "/").split("/") if part not in {"", "."}]
-    # An ending alone is no name.
-    return "/".join(parts) if parts and not parts[-1].startswith(".") else ""
-
-
-def _again(
-    rows: Iterable[list[str]], column: int, counts: Counter[str], named: Mapping[str, str]
-) -> list[str]:
-    repeated = {cell for cell in named if counts[cell] > 1}
-    if len(named) < _FEWEST or len(repeated) > max(1, _REPEATS * len(named)):
-        return []
-    groups: dict[str, list[list[str]]] = defaultdict(list)
-    for row in rows:
-        if column < len(row) and row[column] in repeated:
-            groups[row[column]].append(row)
-    differing = [
-        named[cell]
-        for cell, (first, *others) in groups.items()
-        if any(len(row) == len(first) and _unlike(first, row) == 1 for row in others)
-    ]
-    return sorted(differing)
-
-
-def _unlike(one: Sequence[str], other: Sequence[str]) -> int:
-    return sum(a != b for a, b in zip(one, other, strict=True))
-
-
-# ------------------------------------------------------------------------------- in the coordinator
+# Rows for each file from which on rows are about objects: a picture without objects has none.
+_ROWS_OF_OBJECTS = 1.1
+_COMPANION_SIGNS = "_-."  # 0001_mask.png goes with 0001.png
 
 
 @dataclass(frozen=True)
@@ -177,82 +48,80 @@ class TableFault:
     reason: str
 
 
+@dataclass(eq=False)
 class _Column:
     """A column whose cells name files.
 
     Args:
         table: the path of its table.
         names: in the order of the rows.
-        again: names with two rows.
+        conflicting: names with two rows that differ.
+        is_complete: whether there is about a row for each file.
         has_endings: whether the names have the endings of their files.
+        depth: how many last parts of the names are compared.
+        folder: below which the files are, None if there is no such folder.
+        files: paths by name.
     """
 
-    def __init__(
-        self, table: str, names: Sequence[str], again: Sequence[str], *, has_endings: bool
-    ) -> None:
-        self.table = table
-        self.again = again
-        self.has_endings = has_endings
-        self._ending = ""
-        # Whole names: a list of the parts of each takes ten times their memory.
-        self._names = names
-        self._depth = 0
-        self._there = set[int]()
-        self._enough = 0.0
-
-    def __len__(self) -> int:
-        return len(self._names)
+    table: str
+    names: Sequence[str]
+    conflicting: Sequence[str]
+    is_complete: bool
+    has_endings: bool
+    depth: int = _MOST_DEPTH
+    folder: str | None = None
+    files: dict[str, list[str]] = field(default_factory=dict)
 
     @property
-    def count(self) -> int:
-        """The number of names that are there."""
-        return len(self._there)
+    def own_folder(self) -> str:
+        """The folder of the table, with "/" at its end unless it is the root."""
+        folder, slash, _ = self.table.rpartition("/")
+        return folder + slash
 
-    def tails(self, depth: int) -> list[str]:
-        """Return the last parts of the names that have so many, without the ending of the files."""
-        tails = (_tail(name, depth) for name in self._names)
-        return [tail for tail in tails if tail is not None]
+    def of_kind(self, paths: Iterable[str], end: str) -> list[str]:
+        """Return the paths that have this end, with or without the ending of a file, as names have."""
+        return [path for path in paths if path.endswith(end) == self.has_endings]
 
-    def deepen(self, ends: Mapping[str, set[str]], depth: int) -> bool:
-        """Compare one part more of the names, if nearly as many of them are then there.
+    def is_found(self) -> bool:
+        """Tell whether enough of the names are there."""
+        fewest = _FEWEST_THERE if self.has_endings else _FEWEST_IDS
+        share = _SHARE_THERE if self.has_endings else _SHARE_IDS
+        return len(self.files) >= max(fewest, share * len(self.names))
 
-        Args:
-            ends: the endings of the files by this many last parts of their paths.
-            depth: number of parts.
-        """
-        if depth == 1 and not self.has_endings:
-            endings = Counter(e for tail in self.tails(1) for e in sorted(ends.get(tail, ())) if e)
-            self._ending = max(sorted(endings), key=endings.__getitem__, default="")
-        there = {
-            place
-            for place, name in enumerate(self._names)
-            if (
-                place in self._there
-                if (tail := _tail(name, depth)) is None
-                else self._ending in ends.get(tail, ())
-            )
-        }
-        if len(there) < self._enough:
-            return False
-        if depth == 1:
-            self._enough = _AS_GOOD * len(there)
-        self._there, self._depth = there, depth
-        return bool(there)
+    def choose_folder(self) -> None:
+        """Set the one folder below which nearly all files are; of several, that of the table."""
+        counts = Counter[str]()
+        for name, paths in self.files.items():
+            counts.update({self._above(path, name) for path in paths})
+        most = max(counts.values(), default=0)
+        near = [folder for folder, count in counts.items() if count >= _NEARLY_ALL * most]
+        if self.own_folder in near:
+            near = [self.own_folder]
+        if len(near) == 1 and most >= _NEARLY_ALL * len(self.files):
+            self.folder = near[0]
+            inside = {
+                name: [path for path in paths if self._above(path, name) == self.folder]
+                for name, paths in self.files.items()
+            }
+            self.files = {name: paths for name, paths in inside.items() if paths}
 
-    def files(self) -> Iterator[tuple[str, bool]]:
-        """Yield the names with their ending, from the folder on that is there, and whether they are."""
-        for place, name in enumerate(self._names):
-            yield self.shown(name), place in self._there
+    def _above(self, path: str, name: str) -> str:
+        """Return the part of the path of a file that is no part of its name."""
+        whole = path if self.has_endings else path.rpartition(".")[0]
+        return whole.removesuffix(_end(name, self.depth))
 
-    def shown(self, name: str) -> str:
-        """Return a name as `files` has it."""
-        return "/".join(name.rsplit("/", self._depth)[-self._depth :]) + self._ending
+    def path_of(self, name: str) -> str:
+        """Return the path of the file of a name, also if it is gone."""
+        if name in self.files:
+            return self.files[name][0]
+        path = (self.folder or "") + _end(name, self.depth)
+        return path if self.has_endings else path + self._usual_ending()
 
-
-def _tail(name: str, depth: int) -> str | None:
-    """Return the last parts of a name, None if it has fewer."""
-    parts = name.rsplit("/", depth)
-    return "/".join(parts[-depth:]) if len(parts) >= depth else None
+    def _usual_ending(self) -> str:
+        endings = Counter(
+            path[path.rindex(".") :] for paths in self.files.values() for path in paths
+        )
+        return max(sorted(endings), key=endings.__getitem__, default="")
 
 
 def table_faults(
@@ -269,120 +138,163 @@ def table_faults(
         paths: of all files.
         endings: of pictures and other files that rows name, in lower case.
     """
+    listed = [(table, column) for table in sorted(tables) for column in tables[table]]
     columns = [
         _Column(
             table,
             column["names"],
-            column["again"],
-            has_endings=column["names"][0].lower().endswith(endings),
+            column["conflicting"],
+            column["rows"] <= _ROWS_OF_OBJECTS * len(column["names"]),
+            column["names"][0].lower().endswith(endings),
         )
-        for table, table_columns in sorted(tables.items())
-        for column in table_columns
+        for table, column in listed
         if column["names"]
     ]
     if not columns:
         return
     _locate(columns, paths, endings)
     found: dict[str, list[_Column]] = defaultdict(list)
-    partly: dict[str, tuple[int, int]] = {}
     for column in columns:
-        least, share = (
-            (_LEAST_THERE, _SHARE_THERE) if column.has_endings else (_LEAST_IDS, _SHARE_IDS)
-        )
-        if column.count >= max(least, share * len(column)):
+        if column.is_found():
+            if column.folder is None:
+                column.choose_folder()
             found[column.table].append(column)
-        elif column.has_endings and column.count >= _LEAST_THERE:
-            partly[column.table] = column.count, len(column)
+        elif column.has_endings and len(column.files) >= _FEWEST_THERE:
+            counts = f"{len(column.names):,} files, {len(column.files):,} of which are there"
+            yield TableFault("partly", [column.table], f"a column names {counts}")
     for table, table_columns in found.items():
         yield from _gone(table, table_columns)
-    for table, (count, size) in partly.items():
-        reason = f"a column names {size:,} files, {count:,} of which are there"
-        yield TableFault("partly", [table], reason)
-    yield from _unnamed(found, others, paths)
+    if len(columns) == len(listed):  # no table has more names than are compared
+        mentioned = {_stem(name) for column in columns for name in column.names}
+        mentioned.update(map(_stem, others))
+        yield from _unnamed([c for cs in found.values() for c in cs], mentioned, paths)
 
 
-def _locate(columns: Sequence[_Column], paths: Iterable[str], endings: tuple[str, ...]) -> None:
-    """Find the files that columns name by the longest end of their paths.
+def _locate(columns: Sequence[_Column], paths: Sequence[str], endings: tuple[str, ...]) -> None:
+    """Find the files that columns name.
 
-    The ends are compared one length after the other: all at once would take memory for each folder
-    of each name.
+    Ends are compared one length after the other: all at once would take memory for each folder of
+    each name.
     """
+    own = {column.own_folder + name for column in columns for name in column.names}
+    by_path = _by_end(own, paths, endings)
+    for column in columns:
+        paths_of = {name: column.own_folder + name for name in column.names}
+        files = {name: column.of_kind(by_path.get(p, ()), p) for name, p in paths_of.items()}
+        column.files = {name: found for name, found in files.items() if found}
+        if len(column.files) >= _NEARLY_ALL * len(column.names):
+            column.folder = column.own_folder
+    columns = [column for column in columns if column.folder is None]
+    for column in columns:
+        column.depth, column.files = 0, {}
+    enough: dict[_Column, float] = {}
     for depth in range(1, _MOST_DEPTH + 1):
-        wanted = {tail for column in columns for tail in column.tails(depth)}
-        ends = _ends_of(wanted, paths, endings, depth) if wanted else {}
-        columns = [column for column in columns if column.deepen(ends, depth)]
-        if not ends:
-            return
+        wanted = {_end(name, depth) for column in columns for name in column.names}
+        by_end = _by_end(wanted, paths, endings, depth)
+        deeper = []
+        for column in columns:
+            files = dict(_files_by_name(column, by_end, depth))
+            if len(files) >= enough.setdefault(column, max(1, _NEARLY_ALL * len(files))):
+                column.depth, column.files = depth, files
+                deeper.append(column)
+        columns = [c for c in deeper if any(name.count("/") >= depth for name in c.names)]
 
 
-def _ends_of(
-    wanted: Container[str], paths: Iterable[str], endings: tuple[str, ...], depth: int
-) -> Mapping[str, set[str]]:
-    """Return the endings ("" for whole names) of the files by as many last parts of their paths."""
-    ends: dict[str, set[str]] = defaultdict(set)
+def _files_by_name(
+    column: _Column, by_end: Mapping[str, Sequence[str]], depth: int
+) -> Iterator[tuple[str, list[str]]]:
+    for name in column.names:
+        if depth > 1 and name.count("/") < depth - 1:  # all of its parts are compared already
+            files = column.files.get(name, [])
+        else:
+            end = _end(name, depth)
+            files = column.of_kind(by_end.get(end, ()), end)
+        if files:
+            yield name, files
+
+
+def _end(name: str, depth: int) -> str:
+    """Return the last parts of a path."""
+    return "/".join(name.rsplit("/", depth)[-depth:])
+
+
+def _by_end(
+    wanted: Container[str], paths: Iterable[str], endings: tuple[str, ...], depth: int = 0
+) -> Mapping[str, list[str]]:
+    """Return paths by their last parts, with and without ending; by the whole path if `depth` is 0."""
+    found: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        tail = "/".join(path.rsplit("/", depth)[-depth:])
-        if tail in wanted:
-            ends[tail].add("")
-        stem, _, ending = tail.rpartition(".")
-        if stem in wanted and path.lower().endswith(endings):
-            ends[stem].add(f".{ending}")
-    return ends
-
-
-def _tails(path: str) -> Iterator[str]:
-    """Yield the last part of a path, the last two, and so on."""
-    start = len(path)
-    for _ in range(_MOST_DEPTH):
-        start = path.rfind("/", 0, start)
-        yield path[start + 1 :]
-        if start < 0:
-            return
+        end = _end(path, depth) if depth else path
+        stem = end.rpartition(".")[0] if path.lower().endswith(endings) else ""
+        for name in (end, stem):
+            if name in wanted and len(found[name]) < _MOST_PLACES:
+                found[name].append(path)
+    return found
 
 
 def _gone(table: str, columns: Sequence[_Column]) -> Iterator[TableFault]:
     """Yield the names of a table that are not there, and those with two rows."""
-    there, gone = set[str](), set[str]()
+    there, gone, conflicting = set[str](), set[str](), set[str]()
     for column in columns:
-        for place, (file, is_there) in enumerate(column.files()):
-            if is_there:
-                there.add(file)
+        for place, name in enumerate(column.names):
+            if name in column.files:
+                there.add(column.path_of(name))
             elif column.has_endings or place:  # the first one may be the name of the column
-                gone.add(file)
+                gone.add(column.path_of(name))
+        conflicting.update(map(column.path_of, column.conflicting))
     if gone:
         reason = f"not there, but named by {table}, as are {len(there):,} that are there"
         yield TableFault("gone", sorted(gone), reason)
-    again = {column.shown(name) for column in columns for name in column.again}
-    if again:
-        yield TableFault("rows", sorted(again), f"has two rows that differ in one cell: {table}")
+    if conflicting:
+        reason = f"{table} has two rows for this file, which differ in a label"
+        yield TableFault("rows", sorted(conflicting), reason)
 
 
 def _unnamed(
-    found: Mapping[str, Sequence[_Column]], others: Iterable[str], paths: Sequence[str]
+    columns: Sequence[_Column], mentioned: Container[str], paths: Sequence[str]
 ) -> Iterator[TableFault]:
-    """Yield the files that no row names in folders nearly all of whose files rows name."""
+    """Yield the files that no row names in folders nearly all of whose files rows name.
+
+    Args:
+        columns: that were found.
+        mentioned: names of files without folder and ending in all tables and documents; such a file
+            counts as named, wherever it is.
+        paths: of all files.
+    """
+    named = {path for column in columns for paths in column.files.values() for path in paths}
     tables = {
-        file: table
-        for table, columns in found.items()
+        path: column.table
         for column in columns
-        for file, _ in column.files()
+        if column.folder is not None and column.is_complete
+        for paths in column.files.values()
+        for path in paths
     }
-    other_names = set(others)
     folders: dict[tuple[str, str], tuple[Counter[str], list[str]]] = defaultdict(
         lambda: (Counter(), [])
     )
     for path in paths:
-        folder, _, name = path.rpartition("/")
-        named_by, unnamed = folders[folder, name.rpartition(".")[2].lower()]
-        tails = list(_tails(path))
-        table = next((tables[tail] for tail in tails if tail in tables), None)
-        if table is not None:
-            named_by[table] += 1
-        elif other_names.isdisjoint(chain(tails, (t.rpartition(".")[0] for t in tails))):
+        folder, _, file = path.rpartition("/")
+        named_by, unnamed = folders[folder, file.rpartition(".")[2].lower()]
+        if path in tables:
+            named_by[tables[path]] += 1
+        elif path not in named and not _is_mentioned(_stem(path), mentioned):
             unnamed.append(path)
     for (folder, _), (named_by, unnamed) in sorted(folders.items()):
         count = named_by.total()
-        if unnamed and count >= _LEAST_NAMED and len(unnamed) <= _SHARE_UNNAMED * count:
+        if unnamed and count >= _FEWEST_NAMED and len(unnamed) <= _SHARE_UNNAMED * count:
             where = f" of {folder}/" if folder else ""
             reason = f"in no row: {', '.join(sorted(named_by))} names {count:,} other files{where}"
             yield TableFault("unnamed", unnamed, reason)
+
+
+def _stem(path: str) -> str:
+    """Return the name of a file without its folder and ending."""
+    name = path.rpartition("/")[2]
+    return name.rpartition(".")[0] or name
+
+
+def _is_mentioned(stem: str, mentioned: Container[str]) -> bool:
+    """Tell whether a file or the one that it accompanies is mentioned."""
+    return stem in mentioned or any(
+        stem[:place] in mentioned for place, sign in enumerate(stem) if sign in _COMPANION_SIGNS
+    )

@@ -10,9 +10,10 @@ import pytest
 
 from datacheck.schema.load import load_schema
 from datacheck.sources import named_files, plan_work, with_indexes
+from datacheck.sources.file_columns import file_columns
 from datacheck.sources.listing import list_files
 from datacheck.sources.named_files import MEDIA
-from datacheck.sources.table_files import file_columns, table_faults
+from datacheck.sources.table_files import table_faults
 
 FILES = [f"IMG/{side}_{n:03}.jpg" for n in range(40) for side in ("center", "left")]
 
@@ -72,7 +73,7 @@ def test_names_without_an_ending_mean_the_files_of_that_name(between):
     paths = [f"wavs/{stem}.wav" for stem in stems]
     assert faults(table, paths) == []
     reason = "not there, but named by log.csv, as are 39 that are there"
-    assert faults(table, paths[:7] + paths[8:]) == [("gone", ["LJ001-0007.wav"], reason)]
+    assert faults(table, paths[:7] + paths[8:]) == [("gone", ["wavs/LJ001-0007.wav"], reason)]
     assert faults(table, paths[1:]) == []  # its name may be that of the column
     assert faults(table, paths[:34]) == []  # 34 of 40 are less than nine tenths
 
@@ -93,12 +94,118 @@ def test_files_that_were_never_copied_are_counted_only():
 def test_two_rows_for_one_file_that_differ_in_its_label_are_found():
     table = "image,label,x\n" + "\n".join(f"{n:03}.jpg,cat,{n}" for n in range(40))
     paths = [f"{n:03}.jpg" for n in range(40)]
-    reason = "has two rows that differ in one cell: log.csv"
+    reason = "log.csv has two rows for this file, which differ in a label"
     assert faults(table + "\n007.jpg,dog,7", paths) == [("rows", ["007.jpg"], reason)]
     assert faults(table + "\n007.jpg,cat,7", paths) == []  # the same row
     assert faults(table + "\n007.jpg,dog,8", paths) == []  # another object in the picture
     # Two pictures of 40 are more than one in a hundred
     assert faults(table + "\n007.jpg,dog,7\n008.jpg,dog,8", paths) == []
+
+
+def pictures(count=40, ending=".jpg", folder=""):
+    return [f"{folder}{n:03}{ending}" for n in range(count)]
+
+
+def test_two_captions_of_a_picture_are_no_conflict():
+    table = "image,caption\n" + "\n".join(f"{n:03}.jpg,text {n}" for n in range(40))
+    assert faults(table + "\n007.jpg,another text", pictures()) == []
+
+
+def test_pictures_that_share_a_mask_are_no_conflict():
+    rows = [f"i/{n:03}.jpg,m/{'empty' if n in {3, 9} else n}.png" for n in range(40)]
+    masks = [f"m/{n}.png" for n in range(40) if n not in {3, 9}]
+    paths = [*pictures(folder="i/"), *masks, "m/empty.png"]
+    assert [kind for kind, *_ in faults("image,mask\n" + "\n".join(rows), paths)] == []
+
+
+@pytest.mark.parametrize("start", [1, 0x37176E00])
+def test_ids_some_of_which_look_like_numbers_are_names(start):
+    ids = [f"{start + 37 * n:08x}" for n in range(300)]
+    assert any(name.isdigit() for name in ids)
+    paths = [f"images/{name}.png" for name in ids]
+    assert (
+        faults("id,depth\n" + "\n".join(f"{name},{n}" for n, name in enumerate(ids)), paths) == []
+    )
+    reason = "not there, but named by log.csv, as are 299 that are there"
+    table = "id\n" + "\n".join(ids)
+    assert faults(table, paths[:7] + paths[8:]) == [("gone", [paths[7]], reason)]
+
+
+@pytest.mark.parametrize("name", ["it's", "a&b", "x@2x", "a=1", "a[1]", "été", "a b"])
+def test_names_with_other_signs_are_names(name):
+    paths = [*pictures(100), f"{name}.jpg"]
+    assert faults("file\n" + "\n".join(paths), paths) == []
+
+
+def test_files_of_one_column_may_have_several_endings():
+    ids = [f"IMG_{n:03}" for n in range(100)]
+    paths = [f"im/{name}{'.PNG' if n % 20 else '.jpg'}" for n, name in enumerate(ids)]
+    assert faults("id\n" + "\n".join(ids), paths) == []
+
+
+def test_rows_of_a_small_table_name_files_as_well():
+    """63 pictures of train.csv and 6 of val.csv, whose names are too few to be taken for files."""
+    ids = [f"LJ-{n:03}" for n in range(69)]
+    tables = {
+        name: file_columns("\n".join(["id", *rows]).encode(), MEDIA, 1_000)
+        for name, rows in (("train.csv", ids[:63]), ("val.csv", ids[63:]))
+    }
+    assert list(table_faults(tables, (), [f"wavs/{name}.wav" for name in ids], MEDIA)) == []
+
+
+def test_a_table_that_names_more_files_than_are_compared_may_name_the_others():
+    tables = {
+        "a.csv": file_columns("\n".join(pictures(40)).encode(), MEDIA, 1_000),
+        "b.csv": [{"names": [], "rows": 0, "conflicting": []}],
+    }
+    assert list(table_faults(tables, (), pictures(42), MEDIA)) == []
+
+
+def test_names_are_looked_for_below_the_folder_of_their_table():
+    """A picture that another recording has is gone from this one."""
+    table = "\n".join(pictures(30, folder="img/")).encode()
+    tables = {f"s{n}/labels.csv": file_columns(table, MEDIA, 1_000) for n in (1, 2)}
+    paths = [f"s{n}/{path}" for n in (1, 2) for path in pictures(30, folder="img/")]
+    paths.remove("s1/img/007.jpg")
+    (fault,) = table_faults(tables, (), paths, MEDIA)
+    assert (fault.kind, fault.names) == ("gone", ["s1/img/007.jpg"])
+
+
+def test_names_of_two_folders_accuse_neither():
+    paths = [*pictures(60, folder="train/"), *pictures(64, folder="test/")]
+    assert faults("\n".join(pictures(60)), paths) == []
+
+
+def test_names_in_several_folders_are_gone_only_if_no_folder_has_them():
+    """The pictures of NIH's chest X-rays lie in twelve folders."""
+    paths = [f"images_{n % 4}/{n:03}.png" for n in range(80)]
+    table = "\n".join(pictures(80, ".png"))
+    assert faults(table, paths) == []
+    assert [fault[:2] for fault in faults(table, paths[1:])] == [("gone", ["000.png"])]
+
+
+def test_a_cell_may_name_several_files():
+    rows = [f"{n:03}.jpg;{n:03}_b.jpg,{n}" for n in range(20)]
+    paths = [f"im/{n:03}{end}.jpg" for n in range(20) for end in ("", "_b")]
+    assert faults("files,x\n" + "\n".join(rows), paths) == []
+    reason = "not there, but named by log.csv, as are 39 that are there"
+    assert faults("files,x\n" + "\n".join(rows), paths[:-1]) == [("gone", paths[-1:], reason)]
+
+
+def test_files_that_accompany_others_need_no_row():
+    paths = [*pictures(100, ".png", "img/"), "img/003_mask.png", "img/004.depth.png"]
+    assert faults("\n".join(pictures(100, ".png", "img/")), paths) == []
+
+
+def test_a_table_of_boxes_has_no_row_for_a_picture_without_objects():
+    rows = [f"{path},{n}" for path in pictures() for n in range(3)]
+    assert faults("image,x\n" + "\n".join(rows), [*pictures(), "none.jpg"]) == []
+
+
+def test_tabs_cut_the_rows_of_a_tsv_whose_texts_have_a_comma():
+    table = "\n".join(f"{n:03}.jpg\tred, green" for n in range(40)).encode()
+    (column,) = file_columns(table, MEDIA, 1_000, tabs=True)
+    assert column["names"] == pictures()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +264,7 @@ def test_names_that_take_much_memory_are_not_compared_and_said(tmp_path, monkeyp
 
 def test_names_below_many_folders_take_no_memory_for_each_folder():
     names = [f"{'Ā/' * 140}{number}.jpg" for number in range(2000)]
-    columns = {"t.csv": [{"names": names, "again": []}]}
+    columns = {"t.csv": [{"names": names, "rows": 0, "conflicting": []}]}
     tracemalloc.start()
     try:
         assert not list(table_faults(columns, (), [f"{n}.jpg" for n in range(2000)], MEDIA))

@@ -230,23 +230,22 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         empty (errors). Each matching file is in one list, once (warning). Each file that the
         ``index.json`` of MDS shards or the meta folder of a LeRobot dataset names exists below the
         folder of the dataset, including videos (error). If most files that a JSON document or a
-        column of a table (.csv, .tsv) names exist, all of them do. If rows name nearly all files of
-        a folder, they name all of them. If few files have two rows, no two rows of a file differ in
-        one cell, such as the label. If two kinds of files side by side (such as images and depth
-        maps) have the same names, a third kind that has most of these names has all of them
-        (warnings). No file name is both in ``train.txt`` and in the ``val.txt`` or
-        ``test.txt`` beside it (warning).
+        column of a table (.csv, .tsv) names exist, all of them do. If rows, one for each file, name
+        nearly all files of a folder, they name all of them. Two rows of one file do not differ only
+        in a label. If two kinds of files side by side (such as images and depth maps) have the same
+        names, a third kind that has most of these names has all of them (warnings). No file name is
+        both in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
     Why it matters:
         Loaders skip a missing file silently, so an epoch is shorter than the list says.
     Measure:
         Two set differences, computed from the listing and the lists alone. In documents (16 MiB at
         most), all texts that are file names, up to 200,000; an info says so if there are more. In
-        tables, columns of file names, with or without ending, up to 100,000 each; a name is found by
-        the longest end of its path that most names have in common with files. An info counts the
-        files of a column most of which are absent.
+        tables, columns of file names, with or without ending, up to 100,000 each; names are looked
+        for below the folder of the table, else by the longest end of their paths that nearly all of
+        them share with files. An info counts the files of a column most of which are absent.
     When it is wrong:
         Files are left out of every list on purpose: switch the warning off, or narrow ``samples:
-        {files: ...}``. A table leaves out a few pictures of its folder for a test. In the YOLO
+        {files: ...}``. A table leaves out a few pictures of its folder on purpose. In the YOLO
         layout an image without objects may have no label file; it is reported if two other kinds of
         files have its name.
     Options:
