@@ -3,7 +3,8 @@
 A .csv or .tsv of numbers with a header line gives "table" and "columns", and each column under its
 name on request. A .csv or .tsv with a header line, where a column holds words or times, gives each
 column by its name: numbers, times as seconds since 1970 (empty cells are NaN), words as a list of
-texts. Members of archives are not split into columns.
+texts. Members of archives are not split into columns. The rows of such a table can also be read by the
+file that each names (`table_rows`).
 
 A table may start with one line of column names (then also "columns") or with its number of rows
 (.pts, .xyz). Before that, lines that begin with "#" are skipped (trajectories of TUM RGB-D and
@@ -20,7 +21,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from datacheck.formats.limits import (
     text,
 )
 from datacheck.formats.parsed import conflict, from_json, parse_json
+from datacheck.formats.table_rows import RowsByFile
 from datacheck.model.arrow_arrays import numbers, present
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
@@ -328,7 +330,7 @@ class NamedTable(Values):
 
 
 class Columns(Values):
-    """The columns of a table with a header line.
+    """The columns of a table with a header line, or on request its rows by the file that they name.
 
     Args:
         columns: by name.
@@ -340,8 +342,27 @@ class Columns(Values):
         super().__init__(columns)
         self._path, self._between = path, between
 
+    def whole(self) -> Mapping[str, Any]:
+        """Return the columns by name, in the order of the header."""
+        return self._values
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the groups that match ``/column/*``, and from then on list their values by name."""
+        column = pattern.strip("/").partition("/")[0]
+        if not isinstance(self._values, RowsByFile):
+            if not isinstance(self._values.get(column), list):
+                return super().groups(pattern)
+            self._values = RowsByFile(self._values, column)
+        return self._values.groups(pattern)
+
+    def unmatched(self) -> Mapping[str, str]:
+        """Return the reason for each row that no group holds, by its name."""
+        return self._values.unmatched if isinstance(self._values, RowsByFile) else {}
+
     def why_text(self, name: str) -> str:
         """Return why a column declared as numbers or times is text; reads the file again."""
+        if isinstance(self._values, RowsByFile):
+            name = self._values.column_of(name)
         data = _read(self._path).removeprefix(_BOM)
         column_index = _names_of_columns(data, self._between).index(name)
         rows = _rows(data, self._between)

@@ -18,7 +18,7 @@ from datacheck.schema.patterns import parse
 from datacheck.sources.listing import Listing, list_files, target
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png"})
-_SOUNDS = frozenset({".wav"})
+SOUNDS = frozenset({".wav"})
 VIDEOS = frozenset({".mp4", ".m4v", ".mov"})
 # Endings of files of JSON lines.
 JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
@@ -92,7 +92,7 @@ class DataFiles:
         readable = tuple(
             path
             for path in self.readable
-            if PurePosixPath(path).suffix.lower() not in PICTURES | VIDEOS | _SOUNDS
+            if PurePosixPath(path).suffix.lower() not in PICTURES | VIDEOS | SOUNDS
         )
         return replace(self, readable=readable)
 

@@ -1,7 +1,7 @@
-"""Drafts a schema for JSON documents with a record for each of many files: COCO, nerfstudio.
+"""Drafts a schema for documents with a record for each of many files: COCO, nerfstudio, tables.
 
 The documents name the files, so the samples are the records: a file that is not there, and a file
-that no longer fits its record, are then faults of a sample.
+that no longer fits its record, are then faults of a sample. The records of a table are its rows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from datacheck.errors import SchemaError
-from datacheck.infer.data_files import PICTURES, VIDEOS, DataFiles
+from datacheck.infer.data_files import OUTWEIGHED, PICTURES, SOUNDS, VIDEOS, DataFiles
 from datacheck.infer.guess import guess_fields
+from datacheck.infer.profile import FieldProfile
 from datacheck.infer.profiling import any_field_schema, find_inner_samples, profile_files
 from datacheck.infer.worker import FILES, InnerSamples
 from datacheck.infer.writing import Draft, Guess, class_numbers, write_draft
 from datacheck.rules.base import pluralize
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import PATTERN_SIGNS
+from datacheck.sources.named_files import TABLES
 
 _MOST_DOCUMENTS = 200
 # Share of the named files that must be there.
@@ -39,6 +41,8 @@ _REPEATED = frozenset({"file_name", "file_path", "filename", "filepath", "width"
 _MOST_CLASSES = 2_000
 # Words of a path that may name its split.
 _MOST_WORDS = 30
+# First folders of names in a table that need not be there.
+_MOST_FOLDERS = 16
 _FOLDER = "{folder}/"
 
 
@@ -51,12 +55,18 @@ class _Document:
         inner: what the document says of its records.
         folder: before the names of the files, "" or with "/" at its end.
         ending: that the names lack, or "".
+        away: number of first folders in the names that are not there.
     """
 
     path: str
     inner: InnerSamples
     folder: str
     ending: str
+    away: int = 0
+
+    def file(self, name: str) -> str:
+        """Return the path of the file with a name."""
+        return f"{self.folder}{_without_folders(name, self.away)}{self.ending}"
 
 
 def draft_file_records(files: DataFiles) -> tuple[Draft | None, dict[str, str]]:
@@ -67,6 +77,7 @@ def draft_file_records(files: DataFiles) -> tuple[Draft | None, dict[str, str]]:
         judges its records then.
     """
     paths = [path for path in files.readable if _is_document(path)]
+    paths += _tables(files)
     if not 0 < len(paths) <= _MOST_DOCUMENTS or len(paths) == len(files.readable):
         return None, {}
     inner = find_inner_samples(files.listing.root, paths)
@@ -108,6 +119,17 @@ def _is_document(path: str) -> bool:
     return path.lower().endswith(".json")
 
 
+def _is_table(path: str) -> bool:
+    return path.lower().endswith(TABLES)
+
+
+def _tables(files: DataFiles) -> list[str]:
+    """Return the tables beside many more pictures, videos and sounds, [] if they are not many more."""
+    tables = [path for path in files.readable if _is_table(path)]
+    media = len(files.readable) - len(files.without_media().readable)
+    return tables if OUTWEIGHED * len(tables) <= media else []
+
+
 def _by_stem(files: DataFiles) -> Mapping[str, Sequence[str]]:
     """Return the paths of pictures, videos and other data by their name without its ending."""
     by_stem: dict[str, list[str]] = defaultdict(list)
@@ -120,10 +142,18 @@ def _by_stem(files: DataFiles) -> Mapping[str, Sequence[str]]:
 def _located(
     path: str, inner: InnerSamples, by_stem: Mapping[str, Sequence[str]]
 ) -> _Document | None:
-    """Return a document with the place of its files, None where most are not there."""
+    """Return a document with the place of its files, None where most are not there.
+
+    Rows of a table may name folders of another computer, which are not there.
+    """
     places = Counter[tuple[str, str]]()
-    for name in inner.files:
-        places.update(set(_places(name, by_stem)))
+    away = 0
+    while not places and away <= _MOST_FOLDERS:
+        for name in inner.files:
+            places.update(set(_places(_without_folders(name, away), by_stem)))
+        if not _is_table(path):
+            break
+        away += not places
     if not places:
         return None
     own = path.rpartition("/")[0]
@@ -136,7 +166,12 @@ def _located(
         return None
     if PATTERN_SIGNS.intersection(folder + ending):
         return None
-    return _Document(path, inner, folder, ending)
+    return _Document(path, inner, folder, ending, away)
+
+
+def _without_folders(name: str, count: int) -> str:
+    """Return a path without some of its first folders."""
+    return name.split("/", count)[-1] if count else name
 
 
 def _places(name: str, by_stem: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
@@ -173,11 +208,18 @@ def _draft(
     if inner is None:
         return None
     first = documents[0]
-    place = f"{folder}{inner}{{image}}{first.ending}"
+    views = _views_of(documents, inner)
+    inner = views.get(first.inner.pattern, inner)
+    places = {
+        column: f"{folder}{_without_folders(start, first.away)}{{image}}{first.ending}"
+        for column, start in {first.inner.pattern: inner, **views}.items()
+    }
+    place = places.pop(first.inner.pattern)
     described = {document.path for document in documents}
     # The folder of each document, which may hold the name of its split.
-    described |= {f"{d.folder}{name}{d.ending}" for d in documents for name in d.inner.files}
+    described |= {d.file(name) for d in documents for name in d.inner.files}
     described &= set(files.readable)
+    described |= set[str]().union(*map(files.matching, places.values()))
     if not files.are_half(described) and not _name_many(documents, files):
         return None
     name = first.inner.pattern
@@ -186,29 +228,87 @@ def _draft(
     if not profile.fields:
         return None
     guesses = guess_fields(
-        {name: field for name, field in profile.fields.items() if name not in _REPEATED},
+        {
+            name: field
+            for name, field in profile.fields.items()
+            if name not in _REPEATED and name not in places
+        },
         profile.samples,
         f"{files.name} {pattern}",
         episodes=False,
     )
     ending = (PurePosixPath(names[0]).suffix + first.ending).lower()
-    if ending not in PICTURES | VIDEOS and not _is_one_value(head, place, files):
-        return None
     classes = sorted({number for document in documents for number in document.inner.classes})
+    if ending in SOUNDS:
+        named = _with_sound(guesses, place, ending, files)
+    elif ending in PICTURES | VIDEOS or _is_one_value(head, place, files):
+        unit, boxes_why = _unit_of_boxes(first.path, profile.fields)
+        named = _with_file(guesses, place, ending, classes, unit, boxes_why)
+    else:
+        return None
+    named = {**_of_views(places, ending, head, files), **named}
     why = (
-        f"{pluralize(len(documents), 'document')}, each record of which names a file "
+        f"{pluralize(len(documents), 'table')}, each row of which names a file in its column {name}"
+        if _is_table(first.path)
+        else f"{pluralize(len(documents), 'document')}, each record of which names a file "
         f"({name or 'its key'})"
     )
     unnamed = files.matching(place) - described
     if unnamed:  # a scan should say that most files are left out, if they are
         head["rules"] = {"DC113": {"left_out": True}}
-    return write_draft(
-        head,
-        _with_file(guesses, place, ending, classes),
-        profile.samples,
-        [*files.notes(described), *profile.notes],
-        why,
-    )
+    return write_draft(head, named, profile.samples, [*files.notes(described), *profile.notes], why)
+
+
+def _unit_of_boxes(path: str, fields: Mapping[str, FieldProfile]) -> tuple[str, str]:
+    """Return the unit of the boxes of a document, and the reason."""
+    if not _is_table(path):
+        return "px", "bbox of COCO, as corners"
+    high = fields["boxes"].high if "boxes" in fields else None
+    return "1" if high is not None and high <= 1 else "px", "four columns with corners"
+
+
+def _views_of(documents: Sequence[_Document], folder: str) -> dict[str, str]:
+    """Return the starts of the names in several columns, {} where these are not all in a folder."""
+    first = documents[0].inner.views
+    views = dict(first)
+    if any(document.inner.views != first for document in documents):
+        return {}
+    if any(PATTERN_SIGNS.intersection(start) for start in views.values()):
+        return {}
+    own = views.get(documents[0].inner.pattern, "")
+    return views if own.rpartition("/")[0] == folder.rstrip("/") else {}
+
+
+def _of_views(
+    places: Mapping[str, str], ending: str, head: Mapping[str, Any], files: DataFiles
+) -> dict[str, Guess]:
+    """Return the guesses for the files that further columns of a table name."""
+    if not places:
+        return {}
+    specs = {name: {"file": place} for name, place in places.items()}
+    profile = profile_files(Schema.model_validate({**head, "fields": specs}), files.listing)
+    guesses = guess_fields(profile.fields, profile.samples, files.name, episodes=False)
+    why = ("named by the row, with another start than the first name",)
+    is_picture = ending in PICTURES
+    return {
+        name: Guess(specs[name], why).plus(
+            guess if "role" in guess.spec or not is_picture else Guess({"role": "image"})
+        )
+        for name, guess in guesses.items()
+    }
+
+
+def _with_sound(
+    guesses: Mapping[str, Guess], place: str, ending: str, files: DataFiles
+) -> dict[str, Guess]:
+    """Return the guesses with the values of the named sounds."""
+    profile = profile_files(any_field_schema(files.head(files=place)), files.listing)
+    values = guess_fields(profile.fields, profile.samples, place + ending, episodes=False)
+    sound = {}
+    for name, guess in values.items():
+        spec = {"file": place, "at": name}
+        sound[f"sound_{name}" if name in guesses else name] = Guess(spec).plus(guess)
+    return {**sound, **guesses}
 
 
 def _is_one_value(head: Mapping[str, Any], place: str, files: DataFiles) -> bool:
@@ -231,9 +331,23 @@ def _matching(pattern: str | list[str], files: DataFiles) -> set[str]:
 
 
 def _with_file(
-    guesses: Mapping[str, Guess], place: str, ending: str, classes: Sequence[int]
+    guesses: Mapping[str, Guess],
+    place: str,
+    ending: str,
+    classes: Sequence[int],
+    unit: str,
+    why: str,
 ) -> dict[str, Guess]:
-    """Return the guesses with the named file, and with the values that belong to a picture."""
+    """Return the guesses with the named file, and with the values that belong to a picture.
+
+    Args:
+        guesses: of the records.
+        place: of the named file.
+        ending: of its name.
+        classes: numbers of the categories.
+        unit: of boxes.
+        why: the reason for it.
+    """
     name = _PICTURE if ending in PICTURES else _OTHER_FILE
     while name in guesses:
         name += "_"
@@ -242,7 +356,7 @@ def _with_file(
         spec["role"] = "image"
     elif ending in VIDEOS:
         spec["role"] = "video"
-    values = _with_pixels(guesses, name) if ending in PICTURES else dict(guesses)
+    values = _with_pixels(guesses, name, unit, why) if ending in PICTURES else dict(guesses)
     if "classes" in values and 0 < len(classes) <= _MOST_CLASSES:
         numbers = Guess(
             {"role": "class", "classes": class_numbers(classes)}, ("ids of the categories",)
@@ -251,16 +365,18 @@ def _with_file(
     return {name: Guess(spec, ("named by the record",)), **values}
 
 
-def _with_pixels(guesses: Mapping[str, Guess], picture: str) -> dict[str, Guess]:
-    """Return the guesses, with the boxes and the size that COCO states as those of the picture."""
+def _with_pixels(
+    guesses: Mapping[str, Guess], picture: str, unit: str, why: str
+) -> dict[str, Guess]:
+    """Return the guesses, with the boxes and the size that are stated as those of the picture."""
     result = dict(guesses)
     if "boxes" in result and "dtype" not in result["boxes"].spec:
         # A few pictures show no limit of the areas and counts of all.
         result = {name: guess.without("range") for name, guess in result.items()}
-        boxes = {"role": "boxes", "unit": "px", "pixels_of": picture}
+        boxes = {"role": "boxes", "unit": unit, "pixels_of": picture}
         if "area" in result:
             boxes["areas"] = "area"
-        result["boxes"] = result["boxes"].plus(Guess(boxes, ("bbox of COCO, as corners",)))
+        result["boxes"] = result["boxes"].plus(Guess(boxes, (why,)))
     if "size" in result:
         size = Guess({"role": "value", "pixels_of": picture}, ("width and height",))
         result["size"] = result["size"].without("range").plus(size)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,6 +23,8 @@ from datacheck.formats.base import format_of, open_container
 from datacheck.formats.json_objects import Document
 from datacheck.formats.jsonl import BOM, head
 from datacheck.formats.tabbed import HEAD_BYTES, SUFFIXES, is_table
+from datacheck.formats.table_rows import RowsByFile, named_path
+from datacheck.formats.textfile import Columns
 from datacheck.infer.profile import MOST_NAME, PROFILE_WIRE, FieldProfile
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Block, Container
@@ -31,6 +33,7 @@ from datacheck.schema.model import MOST_FIELDS
 from datacheck.schema.patterns import PATTERN_SIGNS
 from datacheck.sources import Item, Source, SourceSetup, Unread
 from datacheck.sources.listing import limit_files
+from datacheck.sources.named_files import MEDIA
 from datacheck.sources.roots import Roots
 from datacheck.workers.wire import answers, natural, text
 
@@ -58,6 +61,10 @@ _MOST_DIGITS = 9  # of the number of a class
 # Keys of the document of a YOLO dataset, beside the names of its classes.
 _YOLO_SPLITS = frozenset({"train", "val", "test"})
 _MOST_FILES = 1_000_000
+# Share of the cells of a column of a table that name files.
+_MOST_NAMED = 0.9
+_ID = re.compile(r"[\w./-]+")
+_FIRST_WORD = re.compile(r"[^/_.-]*[/_.-]?")
 # Bytes of a document that show whether it begins as a list.
 _HEAD_BYTES = 1 << 10
 
@@ -77,13 +84,15 @@ class InnerSamples:
         kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `TABLE`, `GROUPS` or `FILES`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
-            list or mapping, "" for the document itself.
+            list, mapping or column, "" for the document itself.
         count: of records or lines.
         keys: of the first record.
         files: the paths of the first files.
         classes: numbers of the categories of a COCO document, or of the classes in the document
             of a YOLO dataset.
         known: whether the list of the files is that of COCO or of nerfstudio.
+        views: of a table, its columns whose names differ from one another by their start only, with
+            this start: ("center", "IMG/center_"), ("left", "IMG/left_").
     """
 
     kind: str
@@ -93,6 +102,7 @@ class InnerSamples:
     files: Sequence[str] = ()
     classes: Sequence[int] = ()
     known: bool = False
+    views: Sequence[tuple[str, str]] = ()
 
 
 @answers(
@@ -106,6 +116,7 @@ class InnerSamples:
                 "files": [text],
                 "classes": [int],
                 "known": bool,
+                "views": [[text]],
             }
         }
     },
@@ -149,6 +160,8 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
                 return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
         if isinstance(container, Document):
             return _file_records(container)
+        if isinstance(container, Columns):
+            return _file_rows(container)
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
         return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))
 
@@ -194,6 +207,71 @@ def _file_records(document: Document) -> InnerSamples:
         document.category_ids()[:_MOST_CLASSES],
         known=known,
     )
+
+
+def _file_rows(table: Columns) -> InnerSamples:
+    """Return what a table says of files that its rows name.
+
+    The first column of names with the ending of a file decides, without one the first of names that
+    all differ.
+    """
+    columns = table.whole()
+    names = {
+        name: [named_path(cell) or "" for cell in cells]
+        for name, cells in columns.items()
+        if isinstance(cells, list) and not PATTERN_SIGNS.union("/").intersection(name)
+    }
+    with_ending = {name: paths for name, paths in names.items() if _have_endings(paths)}
+    ids = (name for name, paths in names.items() if _are_ids(paths))
+    column = next(chain(with_ending, ids), None)
+    if column is None:
+        return InnerSamples(GROUPS)
+    files = list(dict.fromkeys(filter(None, names[column])))
+    keys = RowsByFile(columns, column).value_names
+    return InnerSamples(
+        FILES,
+        storable([column])[0],
+        len(files),
+        storable([key[:MOST_NAME] for key in keys[:_MOST_NAMES]]),
+        storable(files[:_MOST_FILES]),
+        views=_views(column, with_ending),
+    )
+
+
+def _have_endings(paths: Sequence[str]) -> bool:
+    return sum(path.lower().endswith(MEDIA) for path in paths) > _MOST_NAMED * len(paths)
+
+
+def _are_ids(paths: Sequence[str]) -> bool:
+    return len(set(paths)) == len(paths) and all(map(_ID.fullmatch, paths))
+
+
+def _views(column: str, columns: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Return the columns whose names differ by their start only, with this start; [] for one."""
+    starts = {
+        name: _starts(columns[column], paths)
+        for name, paths in columns.items()
+        if column in columns and name != column
+    }
+    own = next((start for start, other in starts.values() if other), "")
+    others = [(name, other) for name, (start, other) in starts.items() if other and start == own]
+    return [(column, own), *others] if others else []
+
+
+def _starts(paths: Sequence[str], others: Sequence[str]) -> tuple[str, str]:
+    """Return the starts in which nearly all pairs of names differ, ("", "") without them."""
+    pairs = [(one, two) for one, two in zip(paths, others, strict=True) if one and two]
+    if not pairs:
+        return "", ""
+    one, two = pairs[0]
+    ends = zip(reversed(one), reversed(two), strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    rest = _FIRST_WORD.sub("", one[len(one) - same :], count=1)
+    start, other = one[: len(one) - len(rest)], two[: len(two) - len(rest)]
+    alike = sum(
+        one.startswith(start) and two == other + one.removeprefix(start) for one, two in pairs
+    )
+    return (start, other) if rest and alike > _MOST_NAMED * len(paths) else ("", "")
 
 
 def _is_list(place: File) -> bool:
