@@ -29,6 +29,7 @@ _NAMED = 3
 _LEAST_SECONDS = 0.001
 _RATE = "DC503"  # the note on LeRobot datasets whose info.json files give different rates
 _SINCE_BYTES = 20_000  # for the ids of findings that are new or gone
+_FEWEST_WORDS = 20  # lists of words that DC413 judges
 _PROBED = 1_000  # samples that show whether a field holds JSON values
 _RULES = 6  # up to this many rules are named with code and name, more by code
 
@@ -201,7 +202,9 @@ def _unjudged_values(table: Table, schema: Schema) -> Iterable[str]:
     nested = [
         name
         for name, spec in sorted(schema.fields.items())
-        if spec.role is None and _is_nested(table, f"{name}:dtype")
+        if spec.role is None
+        and not _are_words(table, f"{name}:spelled")
+        and _is_nested(table, f"{name}:dtype")
     ]
     if nested:
         listed = ", ".join(nested[:_NAMED]) + _more(len(nested))
@@ -215,6 +218,15 @@ def _is_nested(table: Table, name: str) -> bool:
     column = table.columns[name]
     dtypes = Counter(column.values[np.flatnonzero(column.present)[:_PROBED]].tolist())
     return 2 * dtypes["json"] > dtypes.total()
+
+
+def _are_words(table: Table, name: str) -> bool:
+    """Tell whether a field holds lists of words in as many samples as DC413 judges."""
+    if name not in table.columns:
+        return False
+    column = table.columns[name]
+    rows = np.flatnonzero(column.present)[:_PROBED]
+    return sum(map(bool, column.values[rows].tolist())) >= _FEWEST_WORDS
 
 
 def _unopened(paths: Sequence[str], read_coverage: ReadCoverage | None) -> Iterable[str]:

@@ -147,3 +147,21 @@ def test_digits_that_are_no_number_take_no_time():
     spec = FieldSpec.model_validate({"role": "text"})
     text = f"1 2 3 a\n1 2 3 {'1' * 16_000}x"
     assert timeit(lambda: class_words.function(Column.of([text]), spec), number=1) < 0.5
+
+
+def test_the_words_of_lists_are_classes():
+    lists = [["horse", "zebra"], ["zebra"]] * 57 + [[]] * 6
+
+    def named(values):
+        pieces = [
+            ("", Piece(f"{i:05d}", {"c": value, "x": np.arange(3.0) + i}, Origin("f")))
+            for i, value in enumerate(values)
+        ]
+        fields = {"c": {"dtype": "json"}, "x": {"role": "value", "shape": [3]}}
+        findings = scan_pieces(schema_of({"fields": fields}), pieces).findings
+        return [f.rows.tolist() for f in findings if f.code == "DC413"]
+
+    assert named(lists) == []
+    assert named([*lists, ["zebra", "Horse"]]) == [[120]]
+    # Values of another kind are no lists of words.
+    assert named([[value, {"Horse": 1}] for value in lists]) == []

@@ -125,6 +125,19 @@ def test_a_box_outside_of_its_picture_is_named(tmp_path, header, row):
     assert [key.rpartition("/")[2] for key in keys] == ["im005.jpg"]
 
 
+def test_a_class_of_a_box_in_two_spellings_is_named_with_its_picture(tmp_path):
+    def spoil(rows):
+        number = next(i for i, row in enumerate(rows) if i > 20 and row[5] == "person")
+        rows[number][5] = "Person"
+        spoilt.append(rows[number][0])
+        return rows
+
+    spoilt = []
+    ((code, fields, keys),) = found(scanned(boxes(tmp_path / "boxes", *LAYOUTS[0], spoil)))
+    assert (code, fields) == ("DC413", ("class",))
+    assert keys == (f"labels.csv:/filename/{spoilt[0]}",)
+
+
 def test_fractions_of_a_picture_are_boxes_without_a_unit(tmp_path):
     def fractions(rows):
         return [[n, x / 40, y / 30, a / 40, b / 30, c] for n, x, y, a, b, c in rows]

@@ -379,23 +379,39 @@ _NUMBER = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def _is_words(spec: FieldSpec) -> bool:
-    return spec.role == "text" or (spec.dtype == "text" and spec.role in {None, "value"})
+    is_list = spec.dtype == "json" and spec.role is None
+    return is_list or spec.role == "text" or (spec.dtype == "text" and spec.role in {None, "value"})
 
 
-@measure("class_words", applies=_is_words, uses=("role",))
+@measure("class_words", applies=_is_words, uses=("role", "dtype"))
 def class_words(column: Column, spec: FieldSpec) -> Columns:
     """Class that a short text names, or classes of a list of objects, one a line: `spelled`.
 
     A line of `spelled` is a class; "" where there are none, or too many.
     """
-    if column.kind != "text":
+    if spec.dtype == "json":
+        words = [_classes_of_list(value) for value in column.objects if column.kind == "json"]
+        short = [b"\n".join(word) for word in words]
+        if not any(short):
+            return {}
+    elif column.kind != "text":
         return {}
-    classes = _classes_of_lines if spec.role == "text" else bytes
-    words = [classes(word) for word in text_bytes(column)]
-    short = [word if len(word) <= _BYTES else b"" for word in words]
+    else:
+        classes = _classes_of_lines if spec.role == "text" else bytes
+        lines = [classes(word) for word in text_bytes(column)]
+        short = [word if len(word) <= _BYTES else b"" for word in lines]
     if len({line for word in set(short) for line in word.split(b"\n")} - {b""}) > _CLASSES:
         return {"spelled": [""] * len(column)}
     return {"spelled": [word.decode("utf-8", "replace") for word in short]}
+
+
+def _classes_of_list(value: Any) -> list[bytes]:
+    """Return the distinct words of a list of short words, [] of another value."""
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        return []
+    words = sorted({word.encode("utf-8", "replace") for word in value})
+    is_short = all(len(word) <= _BYTES and b"\n" not in word for word in words)
+    return words if is_short and len(words) <= _CLASSES else []
 
 
 def _classes_of_lines(text: bytes) -> bytes:
@@ -436,7 +452,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         other capitals, blanks, ``_``, ``-`` or punctuation at its ends. If all other values are
         frequent, no value differs from a much more frequent one in one letter or in the order of
         two letters. The same holds for the class names in lists of objects (.txt), which stand
-        beside numbers in the same column of each line.
+        beside numbers in the same column of each line, and for lists of words (the classes of the
+        boxes of a picture).
     Why it matters:
         A loader makes a separate class of each spelling, or drops the samples with the spelling
         that it does not know.
