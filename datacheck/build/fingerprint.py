@@ -60,6 +60,8 @@ _JUDGES_OF_FIELDS = frozenset(
         "videos",
         "audios",
         "preferred_over",
+        "spans_of",
+        "unanswerable",
         "label_of",
         "shift",
         "min_trained_tokens",

@@ -11,6 +11,8 @@ entry that is no mapping is the value "label". If the document also has ``annota
 whose ``image_id`` is the ``id`` of such a record (COCO), the record gets "size" [width, height] and
 the values of those that belong to it by key, a row for each: ``bbox`` becomes "boxes" [N, 4] (x_min,
 y_min, x_max, y_max), ``category_id`` "classes" [N]; others keep their names.
+
+A document in the layout of SQuAD is also a list of its questions: `squad_questions`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.limits import Values, check_keys, matching, path_below
+from datacheck.formats.limits import (
+    TEXT_BYTES,
+    Values,
+    check_bytes,
+    check_keys,
+    matching,
+    path_below,
+)
 from datacheck.formats.parsed import from_json, rectangular
 from datacheck.model.sample import Array
 
@@ -72,6 +81,8 @@ _CORNERS = 4
 _SHOWN = 80  # characters of a name in a message
 # Numbers of an array, and rows of a list, from which on they have a name of their own.
 _FEWEST = 16
+# Keys of SQuAD that lead to the questions.
+_ARTICLES, _PARAGRAPHS, _QUESTIONS = "data", "paragraphs", "qas"
 _DEPTH = 8  # levels of names
 
 
@@ -177,6 +188,57 @@ class Document(Values):
     def unmatched(self) -> dict[str, str]:
         """Return the reason for each record and annotation that no group holds, by its name."""
         return self._values.unmatched if isinstance(self._values, _Spread) else {}
+
+
+def squad_questions(root: Any) -> list[Any] | None:
+    """Return a record for each question of a document in SQuAD's layout, None for other values.
+
+    The layout is ``{"data": [{"paragraphs": [{"context", "qas": [{"question", ...}]}]}]}``. A record
+    has the values of its question, the context, and the texts and numbers of paragraph and article
+    under their keys; a value of the question wins over one of the paragraph, and that over one of
+    the article. Entries of another form stand in the list as they are.
+
+    Raises:
+        FormatError: the records repeat more text than a value may have.
+    """
+    articles = root.get(_ARTICLES) if isinstance(root, Mapping) else None
+    if not isinstance(articles, list) or not _are_mostly(articles, _PARAGRAPHS):
+        return None
+    paragraphs = [
+        (paragraph, _plain(article))
+        for article in articles
+        for paragraph in (_entries_of(article, _PARAGRAPHS))
+    ]
+    if not _are_mostly([paragraph for paragraph, _ in paragraphs], _QUESTIONS):
+        return None
+    records: list[Any] = []
+    nbytes = 0
+    for paragraph, shared in paragraphs:
+        outer = shared | _plain(paragraph)
+        size = sum(len(value) for value in outer.values() if isinstance(value, str))
+        for question in _entries_of(paragraph, _QUESTIONS):
+            records.append(outer | question if isinstance(question, dict) else question)
+            nbytes += size
+        check_bytes(nbytes, "the contexts of all questions", TEXT_BYTES)
+    return records
+
+
+def _are_mostly(entries: list[Any], key: str) -> bool:
+    """Tell whether most entries have a list under a key."""
+    fitting = sum(isinstance(e, dict) and isinstance(e.get(key), list) for e in entries)
+    return 2 * fitting > len(entries)
+
+
+def _entries_of(outer: Any, key: str) -> list[Any]:
+    """Return the list under a key; a value without one is its own only entry."""
+    entries = outer.get(key) if isinstance(outer, dict) else None
+    return entries if isinstance(entries, list) else [outer]
+
+
+def _plain(outer: Any) -> dict[str, Any]:
+    """Return the texts, numbers and flags of a mapping."""
+    values = outer.items() if isinstance(outer, dict) else ()
+    return {key: value for key, value in values if isinstance(value, str | int | float)}
 
 
 def _is_known(values: Mapping[str, Any], name: str) -> bool:

@@ -5,7 +5,8 @@ its place, and the other lines are still read. Lines are parsed in batches that 
 processor's cache: parsing one by one takes three times as long.
 
 A JSON file gives one value per key of an object, "records" of a list, "value" of anything else;
-numbers become arrays. A file of JSON lines that is named .json gives "records" too.
+numbers become arrays. A file of JSON lines that is named .json gives "records" too. Read line by
+line, a list gives its elements, and a document in SQuAD's layout its questions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, parse_container
-from datacheck.formats.json_objects import Document
+from datacheck.formats.json_objects import Document, squad_questions
 from datacheck.formats.limits import (
     TEXT_BYTES,
     Values,
@@ -479,9 +480,17 @@ def document_in(file: BinaryIO) -> Any:
 
 
 def _elements(path: AnyPath) -> list[Any] | None:
-    """Return the elements of a .json file that is one document, None for JSON lines."""
+    """Return the elements of a .json file that is one document, None for JSON lines.
+
+    Those of a document in SQuAD's layout are its questions.
+    """
     root = document(path) if path.name.lower().endswith((".json", ".json.gz")) else LINES
-    return None if root is LINES else root if isinstance(root, list) else [root]
+    if root is LINES:
+        return None
+    if isinstance(root, list):
+        return root
+    questions = squad_questions(root)
+    return [root] if questions is None else questions
 
 
 class _JsonLines(Container):

@@ -71,7 +71,8 @@ def guess_fields(
         guesses |= _guess_point_table(name, profile, declared, files) or {name: declared}
     if files.lower().endswith(_TEXT_TABLES):
         guesses = _with_empty_cells(_without_ranges_of_some(guesses, fields), fields)
-    return _with_media(_with_tools(_with_continuations(_with_preferences(guesses), fields)), fields)
+    guesses = _with_continuations(_with_preferences(guesses), fields)
+    return _with_answers(_with_media(_with_tools(guesses), fields), fields)
 
 
 def _without_ranges_of_some(
@@ -362,6 +363,32 @@ def _with_media(
             given = next((field for field in (key, key[:-1]) if field in guesses), None)
             if given is not None:
                 result[name] = result[name].plus(Guess({key: given}))
+    return result
+
+
+# Names of answers of extractive question answering, of the text that they are spans of, and of the
+# flag of questions without an answer.
+_ANSWERS = ("answers", "answer")
+_CONTEXTS = ("context", "passage", "paragraph")
+_UNANSWERABLE = "is_impossible"
+_SPAN_KEYS = frozenset({"text", "answer_start"})
+
+
+def _with_answers(
+    guesses: Mapping[str, Guess], fields: Mapping[str, FieldProfile]
+) -> dict[str, Guess]:
+    """Return the guesses, with the answers of SQuAD's form as spans of their context."""
+    result = dict(guesses)
+    answers = next((name for name in _ANSWERS if name in fields), "")
+    context = next((name for name in _CONTEXTS if _text_kind(guesses.get(name, Guess()))), "")
+    if not context or not answers or not set(fields[answers].record_keys) >= _SPAN_KEYS:
+        return result
+    spans = {"role": "answers", "spans_of": context}
+    if _UNANSWERABLE in guesses:
+        spans["unanswerable"] = _UNANSWERABLE
+    result[context] = guesses[context].without("dtype").plus(Guess({"role": "text"}))
+    why = ("texts with their position, as in SQuAD",)
+    result[answers] = guesses[answers].plus(Guess(spans, why))
     return result
 
 

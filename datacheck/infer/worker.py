@@ -20,7 +20,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import format_of, open_container
-from datacheck.formats.json_objects import Document
+from datacheck.formats.json_objects import Document, squad_questions
 from datacheck.formats.jsonl import BOM, head
 from datacheck.formats.tabbed import HEAD_BYTES, SUFFIXES, is_table
 from datacheck.formats.table_rows import RowsByFile, named_path
@@ -81,7 +81,8 @@ class InnerSamples:
     """What a file says of samples inside it.
 
     Args:
-        kind: `RECORDS` of a list of JSON objects, `LINES` of a text, `TABLE`, `GROUPS` or `FILES`.
+        kind: `RECORDS` of a list of JSON objects or of the questions of SQuAD, `LINES` of a text,
+            `TABLE`, `GROUPS` or `FILES`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
             list, mapping or column, "" for the document itself.
@@ -156,14 +157,21 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
         if names == [RECORDS] and _is_list(folders.file(path)):
             records = container.read(RECORDS)
             if _are_records(records):
-                keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
-                return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
+                return _of_records(records)
         if isinstance(container, Document):
+            questions = squad_questions(container.whole())
+            if questions is not None and _are_records(questions):
+                return _of_records(questions)
             return _file_records(container)
         if isinstance(container, Columns):
             return _file_rows(container)
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
         return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))
+
+
+def _of_records(records: Sequence[Mapping[str, Any]]) -> InnerSamples:
+    keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
+    return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
 
 
 def _yolo_classes(container: Container, names: Sequence[str]) -> list[int]:

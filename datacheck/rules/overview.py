@@ -145,6 +145,8 @@ def _specs(role: str) -> list[FieldSpec]:
             videos=other,
             audios=other,
             preferred_over=other,
+            spans_of=other,
+            unanswerable=other,
             label_of=other,
             shift=0,
             channels=(1.0, 256.0),

@@ -88,6 +88,7 @@ ROLES: frozenset[str] = SPATIAL_ROLES | {
     "reward",
     "value",
     "captions",
+    "answers",
     "id",
     "gripper",
     "done",

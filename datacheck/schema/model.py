@@ -254,6 +254,10 @@ class FieldSpec(_Model):
     """The field with the sounds that a chat refers to: a list, or one path."""
     preferred_over: str | None = None
     """The field with the rejected answer to the same prompt."""
+    spans_of: str | None = None
+    """The text that these answers are spans of, by the number of their first character."""
+    unanswerable: str | None = None
+    """The flag that says that a question has no answer; default: few or many may have none."""
     label_of: str | None = None
     """The tokens that these labels belong to."""
     shift: Literal[0, 1] | None = None
@@ -269,7 +273,10 @@ class FieldSpec(_Model):
     @property
     def is_text(self) -> bool:
         """Whether the values are text or JSON rather than arrays."""
-        return self.role in {"text", "chat", "captions"} or self.dtype in {"text", "json"}
+        return self.role in {"text", "chat", "captions", "answers"} or self.dtype in {
+            "text",
+            "json",
+        }
 
 
 class SamplesSpec(_Model):

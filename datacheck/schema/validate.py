@@ -18,7 +18,7 @@ from datacheck.schema.model import ANY, RECORDS, FieldSpec, Schema, parse_column
 from datacheck.schema.patterns import parse
 
 _PLACED = SPATIAL_ROLES | {"pose"}
-_TEXTS = frozenset({"text", "chat", "captions"})
+_TEXTS = frozenset({"text", "chat", "captions", "answers"})
 _LABELS = frozenset({"class", "instance", "segment", "labels", "tokens", "mask", "id"})
 
 
@@ -265,6 +265,8 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "videos": frozenset({"chat"}),
     "audios": frozenset({"chat"}),
     "preferred_over": frozenset({"chat", "text"}),
+    "spans_of": frozenset({"answers"}),
+    "unanswerable": frozenset({"answers"}),
     "label_of": frozenset({"labels"}),
     "shift": frozenset({"labels"}),
     "frame": _PLACED | {"normal", "depth", "rotvec", "quaternion", "transform"},
@@ -385,6 +387,8 @@ _REFERENCES: Mapping[str, frozenset[str]] = {
     "videos": frozenset(),
     "audios": frozenset(),
     "preferred_over": frozenset({"chat", "text"}),
+    "spans_of": frozenset({"text"}),
+    "unanswerable": frozenset(),
     "label_of": frozenset({"tokens"}),
 }
 

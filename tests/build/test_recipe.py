@@ -42,6 +42,8 @@ JUDGES = {
     "train_on": "user",
     "preferred_over": "other",
     "continues": "other",
+    "spans_of": "other",
+    "unanswerable": "other",
     "tools": "other",
     "images": "other",
     "videos": "other",

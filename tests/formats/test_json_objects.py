@@ -5,7 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from datacheck.errors import FormatError
+from datacheck.formats import jsonl
 from datacheck.formats.base import open_container
+from datacheck.formats.json_objects import squad_questions
 
 
 def opened(folder, document):
@@ -250,3 +253,53 @@ def test_a_size_is_stated_where_both_sides_are_numbers(tmp_path):
     container.groups("/images/*")
     assert container.read("images/a.jpg/size") == 900
     assert container.read("images/b.jpg/size").tolist() == [32, 24]
+
+
+def squad(*paragraphs, title="Rivers"):
+    return {"version": "1.1", "data": [{"title": title, "paragraphs": list(paragraphs)}]}
+
+
+ASKED = {
+    "context": "The Rhine is long.",
+    "id": "p",
+    "qas": [{"id": "a", "question": "Which?"}, {"question": "How?"}],
+}
+
+
+def test_a_question_of_squad_has_the_values_of_its_paragraph_and_article(tmp_path):
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps(squad(ASKED)))
+    shared = {"title": "Rivers", "context": "The Rhine is long."}
+    assert list(jsonl.lines(path)) == [
+        (0, shared | {"id": "a", "question": "Which?"}),
+        (1, shared | {"id": "p", "question": "How?"}),
+    ]
+    assert open_container(path).names() == ["data", "version"]  # as one document
+
+
+def test_odd_entries_of_squad_stand_for_themselves():
+    odd = {"context": "No questions here."}
+    assert squad_questions(squad(ASKED, odd, ASKED))[2] == {"title": "Rivers"} | odd
+    assert squad_questions(squad(ASKED | {"qas": ["Which?"]})) == ["Which?"]
+    assert squad_questions(squad(ASKED | {"qas": []})) == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [ASKED],
+        {"data": []},
+        {"data": 3},
+        {"data": [{"title": "a"}]},
+        squad(),
+        squad({"context": "a"}),
+    ],
+)
+def test_a_document_of_another_layout_has_no_questions(document):
+    assert squad_questions(document) is None
+
+
+def test_questions_that_repeat_more_text_than_a_value_may_have_are_refused(monkeypatch):
+    monkeypatch.setattr("datacheck.formats.json_objects.TEXT_BYTES", 47)  # twice 18 + 6 are 48
+    with pytest.raises(FormatError, match="48 bytes; at most 47"):
+        squad_questions(squad(ASKED | {"id": 5}))

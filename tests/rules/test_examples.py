@@ -47,6 +47,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "tool_calls": {"71"},
     "masks": {"71"},
     "media": {"71"},
+    "answers": {"71"},
     "splits": {"80"},
     "drift": {"90"},
     "loaders": {"90"},
