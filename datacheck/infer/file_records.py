@@ -27,6 +27,8 @@ from datacheck.schema.patterns import PATTERN_SIGNS
 from datacheck.sources.named_files import TABLES
 
 _MOST_DOCUMENTS = 200
+# Share of the files of a document that all others together must name if it is the whole of them.
+_NEARLY_ALL = 0.9
 # Share of the named files that must be there.
 _FOUND = 0.5
 # The same for COCO and nerfstudio.
@@ -200,7 +202,10 @@ def _draft(
         located: of all kinds: the pattern may match further ones.
         files: of the dataset.
     """
-    pattern, folder = _together(documents)
+    parts = _without_whole(documents)
+    pattern, folder = _together(parts)
+    if len(parts) < len(documents):
+        pattern = _of_these_splits(pattern, parts)
     matched = _matching(pattern, files)
     documents = [document for document in located if document.path in matched]
     names = [name for document in documents for name in document.inner.files]
@@ -269,9 +274,8 @@ def _unit_of_boxes(path: str, fields: Mapping[str, FieldProfile]) -> tuple[str, 
 
 def _views_of(documents: Sequence[_Document], folder: str) -> dict[str, str]:
     """Return the starts of the names in several columns, {} where these are not all in a folder."""
-    first = documents[0].inner.views
-    views = dict(first)
-    if any(document.inner.views != first for document in documents):
+    views = dict(documents[0].inner.views)
+    if any(document.inner.views != views for document in documents):
         return {}
     if any(PATTERN_SIGNS.intersection(start) for start in views.values()):
         return {}
@@ -381,6 +385,26 @@ def _with_pixels(
         size = Guess({"role": "value", "pixels_of": picture}, ("width and height",))
         result["size"] = result["size"].without("range").plus(size)
     return result
+
+
+def _without_whole(documents: Sequence[_Document]) -> Sequence[_Document]:
+    """Return the documents without one that names the files of all others: train, test and all."""
+    named = [{document.file(name) for name in document.inner.files} for document in documents]
+    for place, whole in enumerate(named):
+        others = [files for other, files in enumerate(named) if other != place]
+        union = set[str]().union(*others)
+        if len(others) > 1 and union <= whole and len(union) > _NEARLY_ALL * len(whole):
+            return [*documents[:place], *documents[place + 1 :]]
+    return documents
+
+
+def _of_these_splits(pattern: str | list[str], documents: Sequence[_Document]) -> str | list[str]:
+    """Return a pattern with ``{split}`` that matches no other document."""
+    if isinstance(pattern, list) or pattern.count("{split}") != 1 or "*" in pattern:
+        return pattern
+    start, end = pattern.split("{split}")
+    names = sorted({d.path.removeprefix(start).removesuffix(end) for d in documents})
+    return f"{start}{{split:{'|'.join(map(re.escape, names))}}}{end}"
 
 
 def _together(documents: Sequence[_Document]) -> tuple[str | list[str], str]:

@@ -132,7 +132,7 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
                     tuple(inner["files"]),
                     tuple(inner["classes"]),
                     known=inner["known"],
-                    views=tuple((column, start) for column, start in inner["views"]),
+                    views=inner["views"],
                 )
     return found
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import PurePosixPath
@@ -93,7 +93,7 @@ class InnerSamples:
             of a YOLO dataset.
         known: whether the list of the files is that of COCO or of nerfstudio.
         views: of a table, its columns whose names differ from one another by their start only, with
-            this start: ("center", "IMG/center_"), ("left", "IMG/left_").
+            this start: {"center": "IMG/center_", "left": "IMG/left_"}.
     """
 
     kind: str
@@ -103,7 +103,7 @@ class InnerSamples:
     files: Sequence[str] = ()
     classes: Sequence[int] = ()
     known: bool = False
-    views: Sequence[tuple[str, str]] = ()
+    views: Mapping[str, str] = field(default_factory=dict)
 
 
 @answers(
@@ -117,7 +117,7 @@ class InnerSamples:
                 "files": [text],
                 "classes": [int],
                 "known": bool,
-                "views": [[text]],
+                "views": {text: text},
             }
         }
     },
@@ -146,22 +146,17 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 
 
 def _inner_samples(path: str, folders: Roots) -> InnerSamples:
-    if path.lower().endswith(SUFFIXES):
-        file = folders.file(path)
-        if is_table(path, head(file, HEAD_BYTES)):
-            return InnerSamples(TABLE)
-    with closing(open_container(folders.file(path))) as container:
+    file = folders.file(path)
+    if path.lower().endswith(SUFFIXES) and is_table(path, head(file, HEAD_BYTES)):
+        return InnerSamples(TABLE)
+    with closing(open_container(file)) as container:
         names = container.names()
         if names == [LINES] and format_of(path) is None:
             return InnerSamples(LINES, count=len(container.read(LINES)))
-        if names == [RECORDS] and _is_list(folders.file(path)):
-            records = container.read(RECORDS)
-            if _are_records(records):
-                return _of_records(records)
+        if records := _records_in(container, file):
+            keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
+            return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
         if isinstance(container, Document):
-            questions = squad_questions(container.whole())
-            if questions is not None and _are_records(questions):
-                return _of_records(questions)
             return _file_records(container)
         if isinstance(container, Columns):
             return _file_rows(container)
@@ -169,9 +164,14 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
         return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))
 
 
-def _of_records(records: Sequence[Mapping[str, Any]]) -> InnerSamples:
-    keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
-    return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
+def _records_in(container: Container, file: File) -> Sequence[Mapping[str, Any]]:
+    """Return the JSON objects of a list, or the questions of SQuAD; () for anything else."""
+    records: Any = None
+    if container.names() == [RECORDS] and _is_list(file):
+        records = container.read(RECORDS)
+    elif isinstance(container, Document):
+        records = squad_questions(container.whole())
+    return records if records is not None and _are_records(records) else ()
 
 
 def _yolo_classes(container: Container, names: Sequence[str]) -> list[int]:
@@ -254,16 +254,16 @@ def _are_ids(paths: Sequence[str]) -> bool:
     return len(set(paths)) == len(paths) and all(map(_ID.fullmatch, paths))
 
 
-def _views(column: str, columns: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Return the columns whose names differ by their start only, with this start; [] for one."""
+def _views(column: str, columns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the columns whose names differ by their start only, with this start; {} for one."""
     starts = {
         name: _starts(columns[column], paths)
         for name, paths in columns.items()
         if column in columns and name != column
     }
     own = next((start for start, other in starts.values() if other), "")
-    others = [(name, other) for name, (start, other) in starts.items() if other and start == own]
-    return [(column, own), *others] if others else []
+    others = {name: other for name, (start, other) in starts.items() if other and start == own}
+    return {column: own, **others} if others else {}
 
 
 def _starts(paths: Sequence[str], others: Sequence[str]) -> tuple[str, str]:

@@ -226,3 +226,23 @@ def test_a_table_that_names_no_files_decides_nothing(tmp_path):
 )
 def test_names_of_files(cell, path):
     assert named_path(cell) == path
+
+
+def boxes_of(path, numbers):
+    rows = ["filename,xmin,ymin,xmax,ymax,class"]
+    rows += [f"{n:03d}.jpg,{n % 9},{n % 7},{n % 9 + 8},{n % 7 + 9},cat" for n in numbers]
+    table(path, *rows)
+
+
+def test_a_table_of_all_rows_is_no_split_beside_train_and_test(tmp_path):
+    """The tables of the raccoon dataset: cats_labels.csv has the rows of the other two."""
+    data = tmp_path / "cats"
+    for n in range(40):
+        picture(data / "images" / f"{n:03d}.jpg", n)
+    tables = {"cats": range(40), "train": range(30), "test": range(30, 40)}
+    for name, numbers in tables.items():
+        boxes_of(data / f"{name}_labels.csv", numbers)
+    schema = parse_schema(draft(data).text)
+    assert schema.samples.files == ("{split:test|train}_labels.csv",)
+    run = scanned(data)
+    assert (found(run), len(run.table)) == ([], 40)

@@ -325,7 +325,8 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
         (
             wrong & ~turned,
             name,
-            "Write the size of the picture, and scale the boxes if it was resized after them.",
+            "See whether the sizes belong to these pictures: names may be shifted against the rows. If "
+            "they do, write the size of the picture, and scale the boxes if it was resized after them.",
         ),
         (
             turned,
