@@ -329,3 +329,16 @@ def test_time_stamps_off_the_frames_are_named(tmp_path, change, kind, severity):
     (finding,) = scan(folder).report.findings
     assert (finding.code, finding.kind, finding.severity) == ("DC516", kind, severity)
     assert finding.failed == 1
+
+
+@pytest.mark.parametrize(("late", "kind"), [(20.0, "step-gap"), (20.5, "step-frames")])
+def test_whole_steps_that_are_missing_are_no_reason_for_new_time_stamps(tmp_path, late, kind):
+    """Rows were lost behind the third row of an episode, or its clock jumped."""
+    folder = v3(tmp_path / "data")
+    times = np.concatenate([rows(i)["timestamp"] for i in range(3)])
+    period = float(times[1] - times[0])
+    times[3:5] += late * period
+    change_rows(folder, "timestamp", times.astype(np.float32))
+    found = [f for f in scan(folder).report.findings if f.code == "DC516"]
+    assert [(f.kind, f.severity, f.failed) for f in found] == [(kind, "error", 1)]
+    assert found[0].fix.startswith("Whole steps are missing") == (kind == "step-gap")

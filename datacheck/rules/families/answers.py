@@ -312,8 +312,8 @@ _DECIDED = {
     "_past": ("cut", "{text} was cut before the answers", "Keep the whole text."),
     "_lost": (
         "other",
-        "the answers do not occur in {text}: it is another text, or was changed",
-        "Join {name} and {text} again.",
+        "the answers do not occur in {text}: it is another text, or one of both was changed",
+        "Find out which of {name} and {text} is wrong; drop the questions that have no such answer.",
     ),
 }
 

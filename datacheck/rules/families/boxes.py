@@ -167,7 +167,7 @@ def _any_inside(xyz: Array, box: Array) -> bool:
     Level.SAMPLE,
     per="sample",
     measures=(boxes, form),
-    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221"),
+    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221", "DC414"),
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
 )
 def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:

@@ -456,6 +456,15 @@ def row_times(block: Block, schema: Schema) -> Columns:
 
 
 _TOLERANCE = 1e-4  # s; `tolerance_s` of LeRobot
+_OF_A_PERIOD = 0.1  # by which a step that skips rows may differ from whole periods
+_TIMES_AGAIN = (
+    "Write the time stamps again as frame_index / fps; if the rate did vary, load with a tolerance_s "
+    "above the deviation."
+)
+_ROWS_LOST = (
+    "Whole steps are missing: restore their rows, or split the episode there. Other time stamps "
+    "would hide the gap."
+)
 
 
 def _no_rate(schema: Schema) -> str:
@@ -514,7 +523,8 @@ def time_off_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     Fix:
         Write the time stamps again as ``frame_index / fps``, or load with a larger
-        ``tolerance_s``.
+        ``tolerance_s``. If the time stamps skip whole steps, restore the rows that are missing
+        there, or split the episode: other time stamps would hide the gap.
     Reference:
         lerobot issue 933: "one or several timestamps unexpectedly violate the tolerance".
     """
@@ -526,6 +536,11 @@ def time_off_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     # LeRobot stores 32-bit numbers, which round.
     allowed = _TOLERANCE + 2 * np.spacing(np.abs(last).astype(np.float32)).astype(np.float64)
     longest, shortest = rows[f":{_TIME}:step_most"] - period, rows[f":{_TIME}:step_least"] - period
+    # Whole periods are missing, and no other step is off: rows are lost, or the recording paused.
+    periods = np.rint(rows[f":{_TIME}:step_most"] / period)
+    has_gap = (np.abs(longest - (periods - 1) * period) < _OF_A_PERIOD * period) & (
+        np.abs(shortest) < _OF_A_PERIOD * period
+    )
     deviations = {
         "step": (np.maximum(np.abs(longest), np.abs(shortest)), "steps that differ from 1 / fps"),
         "start": (np.abs(first), "a first time stamp other than 0"),
@@ -538,8 +553,13 @@ def time_off_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for kind, (deviation, phrase) in deviations.items():
         off = measured & ~named & (deviation > allowed)
         named |= off
-        for severe in (True, False):
-            mask = off & ((deviation >= period / 2) == severe)
+        severe = deviation >= period / 2
+        gap = has_gap if kind == "step" else np.zeros(len(rows), bool)
+        for mask, name, fix in (
+            (off & severe & gap, f"{kind}-gap", _ROWS_LOST),
+            (off & severe & ~gap, f"{kind}-frames", _TIMES_AGAIN),
+            (off & ~severe, kind, _TIMES_AGAIN),
+        ):
             if mask.any():
                 worst = float(deviation[mask].max())
                 yield Failure(
@@ -548,10 +568,9 @@ def time_off_frame(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                     f"LeRobot allows {_TOLERANCE:g} s.",
                     measured={"deviation": worst},
                     expected={"deviation": _TOLERANCE},
-                    severity=Severity.ERROR if severe else Severity.WARNING,
-                    fix="Write the time stamps again as frame_index / fps; if the rate did vary, "
-                    "load with a tolerance_s above the deviation.",
-                    kind=f"{kind}-frames" if severe else kind,
+                    severity=Severity.WARNING if name == kind else Severity.ERROR,
+                    fix=fix,
+                    kind=name,
                     order=deviation,
                 )
 
@@ -682,7 +701,10 @@ def _deviations(ordered: Array, stated: Array, low: Array, high: Array) -> tuple
     return off, worst.ravel()
 
 
-_STATISTICS_AGAIN = "Compute the statistics of these episodes again, then those of the dataset."
+_STATISTICS_AGAIN = (
+    "Rows were changed or lost since, or the statistics are wrong: find out which. If the rows are "
+    "right, compute the statistics of these episodes again, then those of the dataset."
+)
 _PHRASES = {
     "range": "smallest and largest values",
     "mean": "means",

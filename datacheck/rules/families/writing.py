@@ -352,18 +352,22 @@ _NO_LETTERS = re.compile(r"[\W_]+")
 _COUNTERS = re.compile(r"(?<!\S)[(\[]?\d{1,6}[:.)\]\uff1a\u3001\uff09](?!\d)")
 # Harmless repetitions of a gram: a quoted question, options that differ in one word.
 _OFTEN = 3
+# Length of a text, in grams, from which on one phrase may be too frequent: in the answer to a short
+# task the name of its thing is a third of the words.
+_FEWEST_GRAMS = 10
 # Words in a gram, or characters in scripts without spaces.
 _WORDS = 10
 _SIGNS = 20
 
 
-@measure("repetition", version=4, applies=_is_words, depth="deep")
+@measure("repetition", version=5, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """Repetition within a text: `again`, the share of grams beyond their third occurrence.
 
     A gram has 10 words or 20 characters, of letters and digits, without counters ("3.") before a
     sentence: frames of tables and drawings are no words. `most`: the share of its most frequent
-    gram of a fifth of that length, with counters. Texts below 200 characters have no row. For texts
+    gram of a fifth of that length, with counters; 0 below ten times as many words or characters as a
+    gram has. Texts below 200 characters have no row. For texts
     of numbers (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
@@ -393,8 +397,10 @@ def _repeated(text: str) -> tuple[float, float]:
         return 0.0, 0.0
     short = max(2, size // 5)
     _, counts = np.unique(_grams(plain, long), return_counts=True)
-    _, often = np.unique(_grams(parts, short), return_counts=True)
     repeated_share = float(np.maximum(counts - _OFTEN, 0).sum() / counts.sum())
+    if len(parts) < _FEWEST_GRAMS * size:
+        return repeated_share, 0.0
+    _, often = np.unique(_grams(parts, short), return_counts=True)
     return repeated_share, min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 
@@ -447,7 +453,8 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Measure:
         again: the share of all grams of 10 words that occur three times or more earlier in the
         text; quoting a question, or listing options that differ in one word, repeats less. most:
-        count of the most common gram of 2 words, times its words, over all words. A word has a
+        count of the most common gram of 2 words, times its words, over all words, for texts of at
+        least 100 words (200 characters of Chinese). A word has a
         letter or digit, so frames of tables and drawings do not count. Scripts without spaces
         between words (Chinese) use 20 and 4 characters. Only texts of at least 200 characters are
         judged, and of texts longer than a million characters the first million.
