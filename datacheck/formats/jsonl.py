@@ -134,8 +134,7 @@ def batches(
     Args:
         path: as for `lines`.
         span: read this part only; the file must be `splittable`.
-        wanted: line numbers within the whole file, ascending: of each piece, only the lines from
-            its first to its last wanted one are parsed; None parses all lines.
+        wanted: as for `chunks`: other lines are not parsed.
 
     Raises:
         FormatError: as for `lines`.
@@ -144,16 +143,32 @@ def batches(
     if elements is not None:
         yield 0, elements
         return
+    for chunk in chunks(path, span, wanted=wanted):
+        yield chunk.number, chunk.values()
+
+
+def chunks(
+    path: AnyPath, span: Span | None = None, *, wanted: Sequence[int] | None = None
+) -> Iterator[LineChunk]:
+    """Yield the pieces of a file, each cut to the lines from its first to its last wanted one.
+
+    Args:
+        path: a file of lines, or gzip of it.
+        span: read this part only; the file must be `splittable`.
+        wanted: line numbers within the whole file, ascending; None yields all lines.
+
+    Raises:
+        FormatError: a damaged gzip file.
+    """
     resumes = bool(wanted) and path.name.lower().endswith(".gz")
     for piece in READ_ON.pieces(path, wanted[0]) if resumes and wanted else pieces(path, span):
         if wanted is None:
-            yield piece.number, piece.values()
+            yield piece
             continue
         begin = bisect_left(wanted, piece.number)
         end = bisect_left(wanted, piece.number + piece.count)
         if begin < end:
-            part = piece.lines(wanted[begin] - piece.number, wanted[end - 1] + 1 - piece.number)
-            yield part.number, part.values()
+            yield piece.lines(wanted[begin] - piece.number, wanted[end - 1] + 1 - piece.number)
         if end == len(wanted):
             return
 
@@ -345,6 +360,8 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
     A line longer than the cap is cut to one byte more than the cap.
     """
     place, rest = offset, b""
+    # A generator left open until the interpreter ends no longer finds the names of its module.
+    damage = OSError, EOFError, zlib.error
 
     def read(size: int) -> bytes:
         nonlocal place
@@ -367,7 +384,7 @@ def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[i
                 offset = place - len(rest)
         if rest:
             yield offset, rest
-    except (OSError, EOFError, zlib.error) as error:
+    except damage as error:
         raise damaged_gzip(error) from error
 
 

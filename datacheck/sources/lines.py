@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
@@ -251,14 +250,9 @@ def _batches(
 def _columns_of_lines(
     path: File, layout: tabbed.Layout, wanted: Sequence[int] | None
 ) -> Iterator[tuple[int, list[Any]]]:
-    for piece in jsonl.pieces(path):
-        if wanted is None or bisect_left(wanted, piece.number) < bisect_left(
-            wanted, piece.number + piece.count
-        ):
-            for part in piece.cut(_BULK_LINES):
-                yield (part.number, layout.values(part.number, part.offset, part.data, jsonl.BLANK))
-        if wanted is not None and piece.number + piece.count > wanted[-1]:
-            return
+    for chunk in jsonl.chunks(path, wanted=wanted):
+        for part in chunk.cut(_BULK_LINES):
+            yield part.number, layout.values(part.number, part.offset, part.data, jsonl.BLANK)
 
 
 def _some(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import tracemalloc
 
 import orjson
@@ -165,3 +167,17 @@ def test_a_carriage_return_within_a_line_makes_it_two_for_loaders_of_text(tmp_pa
     (_, one), (_, two), (_, three) = lines(path)
     assert (one, three) == ({"a": 1}, {"a": 3})
     assert "line 2 (byte 10): a carriage return within the line" in str(two)
+
+
+def test_an_unfinished_read_is_silent_at_the_end_of_the_interpreter(tmp_path):
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * 600_000))
+    program = """if True:
+        import ctypes, pathlib, sys
+        from datacheck.formats import jsonl
+        next(jsonl.batches(pathlib.Path(sys.argv[1]), wanted=[3]))
+        # A module that outlives the collection of garbage has its names cleared.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(jsonl))
+    """
+    command = [sys.executable, "-c", program, str(tmp_path / "a.jsonl.gz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,5 +1,6 @@
 """Lines of columns without a header are samples: pairs of sentences, pronunciation dictionaries."""
 
+import gzip
 import random
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import pytest
 
 from datacheck.errors import FormatError
+from datacheck.formats import jsonl
 from datacheck.formats.tabbed import Layout, is_table
 from datacheck.infer.draft import draft
 from datacheck.scan.start import scan
 from datacheck.schema.load import parse_schema
+from datacheck.sources.lines import _batches
 
 PHONES = ("AA1", "B", "D", "EH0", "K", "L", "S", "T")
 BLANK = object()
@@ -152,3 +155,24 @@ def test_many_files_of_columns_stay_a_sample_each(tmp_path):
     for i in range(7):
         _write(tmp_path / "d", f"{i}.txt", _pairs(i, 5))
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
+def test_wanted_lines_alone_are_parsed_and_gzip_is_read_on(tmp_path, monkeypatch, ending):
+    data = "".join(f"word{i}\tpart {i}\n" for i in range(400)).encode()
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(gzip.compress(data) if ending.endswith(".gz") else data)
+    monkeypatch.setattr(jsonl, "_PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr(jsonl, "READ_ON", jsonl._ForwardReader())
+    starts = list[int]()
+    piece_of = jsonl._pieces
+
+    def counted(file: Any, *span: int) -> Any:
+        starts.append(1)
+        return piece_of(file, *span)
+
+    monkeypatch.setattr(jsonl, "_pieces", counted)
+    for number in (100, 101, 300):
+        found = [(n, values) for n, values in _batches(path, wanted=[number]) if values]
+        assert found == [(number, [{"column0": f"word{number}", "column1": f"part {number}"}])]
+    assert len(starts) == (1 if ending.endswith(".gz") else 3)
