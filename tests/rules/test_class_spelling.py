@@ -49,6 +49,13 @@ def test_another_form_of_three_letters_is_named_if_it_is_rare(other):
     assert found({"dog": 300, "cat": 140, other: 4}) == []  # 75 times as frequent, not 100
 
 
+def test_capitals_within_three_letters_are_another_word():
+    """Megapascal, millipascal; a blank behind one is another form of it."""
+    for usual, other in (("MPa", "mPa"), ("mPa", "MPA"), ("kWh", "KWH"), ("Dog", "dOG")):
+        assert found({usual: 355, "kPa": 340, other: 2}) == []
+    assert found({"MPa": 355, "kPa": 340, "MPa ": 2}) == [("form", {"MPa "}, 2)]
+
+
 @pytest.mark.parametrize(
     ("other", "most"),
     [

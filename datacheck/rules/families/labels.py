@@ -357,7 +357,8 @@ _BYTES = 64  # most bytes of the classes in one text
 _CLASSES = 200
 _MANY = 20
 _NAMES = 0.1
-# In shorter words case carries meaning ("AA", "Aa"); in those of three letters it seldom does.
+# In shorter words case carries meaning ("AA", "Aa"); in those of three letters it does if capitals
+# follow small letters ("mPa", "MPa").
 _LETTERS = 4
 _FEWEST_LETTERS = 3
 _LATIN = "\u0250"
@@ -462,7 +463,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         another form of the same word if the usual form occurs in three times as many samples; this
         also holds if two neighbouring letters after the first are exchanged. If one letter differs,
         or another form of a word has three letters, the usual form must occur in 100 times as many
-        samples.
+        samples. Words of three letters that differ in capitals are compared only if each is all
+        lower case, all upper case, or capitalized (``MPa`` and ``mPa`` are two units).
     When it is wrong:
         Both values are classes: ``DC413: off``.
     Options:
@@ -543,10 +545,22 @@ def _forms(often: Mapping[str, int]) -> dict[str, str]:
     for word in often:
         other = usual[_folded(word)]
         letters = sum(map(str.isalpha, _folded(word)))
+        if letters < _FEWEST_LETTERS or word == other:
+            continue
+        if letters < _LETTERS and not _differ_in_style(word, other):
+            continue
         times = _LESS if letters >= _LETTERS else _RARE
-        if letters >= _FEWEST_LETTERS and word != other and times * often[word] <= often[other]:
+        if times * often[word] <= often[other]:
             pairs[word] = other
     return pairs
+
+
+def _differ_in_style(one_form: str, other_form: str) -> bool:
+    """Return whether the capitals of two forms of a word are equal or a matter of style."""
+    one, other = ("".join(filter(str.isalpha, form)) for form in (one_form, other_form))
+    return one == other or all(
+        word in {word.lower(), word.upper(), word.capitalize()} for word in (one, other)
+    )
 
 
 def _typed(often: Mapping[str, int]) -> dict[str, str]:
