@@ -40,14 +40,13 @@ from datacheck.workers.wire import answers, natural, text
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
-# Kinds of `InnerSamples`. The first two are also the names that formats give to the only field of
-# such a file; the third is lines of columns, the last a document with a record for each of many
-# files.
-RECORDS = "records"
-LINES = "lines"
-TABLE = "table"
-GROUPS = "groups"
-FILES = "files"
+# Kinds of `InnerSamples`. RECORDS and LINES are also the names that formats give to the only field
+# of such a file.
+RECORDS = "records"  # a list of JSON objects
+LINES = "lines"  # a text
+TABLE = "table"  # lines of columns
+GROUPS = "groups"  # groups of values of one file
+FILES = "files"  # a document with a record for each of many files
 
 # Flat arrays of episodes, cut at these ends (diffusion policy's replay buffers).
 _EPISODE_ENDS = "meta/episode_ends"
