@@ -1,9 +1,9 @@
 """Lines of columns without a header, each line a record (.txt, .tsv, .tab, .dict, .txt.gz, .tsv.gz).
 
 The columns "column0", "column1" lie between tabs (pairs of sentences with a label), or behind the
-first two spaces (pronunciation dictionaries; one space in a .dict). A line without an equal has the
-one column "text". Most of the first lines decide how many columns a file has, and which of them
-hold numbers.
+first two spaces (pronunciation dictionaries; one space in a .dict). A file of one column has the
+column "text". Most of the first lines decide how many columns a file has, and which of them hold
+numbers. Comments (";;;", "#") at the start of a file are skipped like empty lines.
 
 A line with another number of columns gives a `FormatError` with code DC701 in its place, and the
 other lines are still read.
@@ -35,6 +35,14 @@ _FEWEST_LINES = 2
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d{0,14})")
 _FLOAT = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,17})?(?:[eE][-+]?\d{1,2})?")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
+# Endings of files that usually begin with the names of their columns.
+_HEADED = (".tsv", ".tsv.gz")
+# Names of columns that are seldom content, also with a number behind them ("sentence1").
+_SURE_NAME = re.compile(
+    r"[# ]*(?:answer|category|class|context|hypothesis|id|idx|index|input|labels?|output|premise|"
+    r"question|sentence|source|target|text|translation|words?)[\d_ ]*",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -45,16 +53,18 @@ class Layout:
         between: what separates the columns.
         width: number of columns.
         numbers: the type of each column of numbers, by its place.
+        start: number of the first line behind the comments at the start.
     """
 
     between: re.Pattern[str]
     width: int
     numbers: dict[int, type[int] | type[float]]
+    start: int = 0
 
     @classmethod
     def of(cls, name: str, head: bytes) -> Layout:
         """Return the layout of a file with this name and these first bytes."""
-        lines = _lines(head)
+        start, lines = _lines(head)
         between = _separator(name, lines)
         rows = [_cells(line, between) for line in lines]
         width = Counter(map(len, rows)).most_common(1)[0][0] if rows else 1
@@ -64,7 +74,7 @@ class Layout:
             cells = [row[place] for row in whole]
             if all(map(_FLOAT.fullmatch, cells)):
                 numbers[place] = int if all(map(_INTEGER.fullmatch, cells)) else float
-        return cls(between, width, numbers)
+        return cls(between, width, numbers, start)
 
     def values(self, number: int, offset: int, data: bytes, blank: object) -> list[Any]:
         """Return the content of each line: a record, `FormatError` or `blank`.
@@ -72,13 +82,14 @@ class Layout:
         Args:
             number, offset: of the first line and of its first byte, from 0.
             data: whole lines.
-            blank: stands for an empty line.
+            blank: stands for an empty line, and for a comment at the start of the file.
         """
         values = list[Any]()
         for raw in io.BytesIO(data):
             line = raw.removeprefix(_BOM) if number == 0 else raw
             try:
-                values.append(blank if line.isspace() else self._record(line))
+                skipped = number < self.start or line.isspace()
+                values.append(blank if skipped else self._record(line))
             except FormatError as error:
                 where = f"line {number + 1} (byte {offset:,})"
                 values.append(FormatError(f"{where}: {error}", _CODE))
@@ -119,7 +130,7 @@ def is_table(name: str, head: bytes) -> bool:
 
     False where the first line may hold names of columns, and for a table of numbers.
     """
-    lines = _lines(head)
+    _, lines = _lines(head)
     if len(lines) < _FEWEST_LINES or b"\0" in head or is_json(head):
         return False
     layout = Layout.of(name, head)
@@ -130,9 +141,10 @@ def is_table(name: str, head: bytes) -> bool:
     columns = list(zip(*whole, strict=True))
     if len(layout.numbers) == layout.width or not all(any(column) for column in columns):
         return False
-    if any(line.startswith((";;;", "#")) for line in lines):
-        return False
-    return name.lower().endswith(_LEXICON) or rows[0] != whole[0] or not _may_be_names(columns)
+    if name.lower().endswith(_LEXICON) or rows[0] != whole[0]:
+        return True
+    is_header = _is_header if name.lower().endswith(_HEADED) else _may_be_names
+    return not is_header(columns)
 
 
 def is_json(head: bytes) -> bool:
@@ -141,20 +153,55 @@ def is_json(head: bytes) -> bool:
 
 
 def _may_be_names(columns: list[tuple[str, ...]]) -> bool:
-    """Tell whether the first line may name the columns: single words that do not occur again."""
-    for first, *others in columns:
-        if not _FLOAT.fullmatch(first) and all(map(_FLOAT.fullmatch, others)):
-            return True
-    return all(_NAME.fullmatch(first) and first not in others for first, *others in columns)
+    """Return whether the first line may name the columns: single words that do not occur again."""
+    return _names_numbers(columns) or all(
+        _NAME.fullmatch(first.lstrip("# ")) and first not in others for first, *others in columns
+    )
 
 
-def _lines(head: bytes) -> list[str]:
-    """Return the lines of the first bytes of a file that are complete and not empty."""
+def _is_header(columns: list[tuple[str, ...]]) -> bool:
+    """Return whether the first line names the columns, unless its content speaks against it.
+
+    A cell that is a number, or that occurs again in a column of few distinct values (a label), is
+    content.
+    """
+    if _names_numbers(columns):
+        return True
+    sure = [_SURE_NAME.fullmatch(first) is not None for first, *_ in columns]
+    labels = [
+        first in others and 2 * len({first, *others}) <= len(others) + 1
+        for first, *others in columns
+    ]
+    if all(sure) or any(s and not label for s, label in zip(sure, labels, strict=True)):
+        return True
+    return not any(labels) and not any(_FLOAT.fullmatch(c[0]) or c[0].isdecimal() for c in columns)
+
+
+def _names_numbers(columns: list[tuple[str, ...]]) -> bool:
+    """Return whether a column has a word in the first line and only numbers below it."""
+    return any(
+        not _FLOAT.fullmatch(first) and all(map(_FLOAT.fullmatch, others))
+        for first, *others in columns
+    )
+
+
+def _lines(head: bytes) -> tuple[int, list[str]]:
+    """Return the complete lines of the first bytes of a file that are not empty.
+
+    Comments at the start are left out; the number of the first line behind them comes first.
+    """
     lines = head.removeprefix(_BOM).split(b"\n")
     if len(head) >= HEAD_BYTES and len(lines) > 1:
         lines.pop()
-    texts = (line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines)
-    return [text for text in texts if text.strip()]
+    texts = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in lines]
+    numbers = (i for i, text in enumerate(texts) if text.strip() and not _is_comment(text))
+    start = next(numbers, len(texts))
+    return start, [text for text in texts[start:] if text.strip()]
+
+
+def _is_comment(line: str) -> bool:
+    # A line with "#" and a tab is a record ("#fun\t1") or names columns ("#id\ttext").
+    return line.startswith(";;;") or (line.startswith("#") and "\t" not in line)
 
 
 def _separator(name: str, lines: list[str]) -> re.Pattern[str]:

@@ -142,13 +142,67 @@ def test_what_is_wrong_with_a_line_is_said(line, reason):
         "a text.\n\tAn indented line.\nAnother.\nAnd one more.\n",
         "\tindented\n\tthroughout, as code is\n",
         '{"a":\t1}\n{"a":\t2}\n',
-        ";;; a comment\nA\tB C\nB\tC D\n",
+        "#id\ttext\na1\tb c\na2\td e\n",
         "nul\tbyte\nnul\tbyte\0\n",
         "",
     ],
 )
 def test_other_texts_are_no_lines_of_columns(text):
     assert not is_table("a.txt", text.encode())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["source text\ttarget text", "a b\tc d", "e f\tg h"],
+        ["question?\tanswer", "a b\tc d", "e f\tg h"],
+        ["text (en)\ttext (de)", "a b\tc d", "e f\tg h"],
+        ["word\tclass", "word\tnoun", "run\tverb", "cat\tnoun", "go\tverb"],
+        ["text\tlabel", "a b\tyes", "text\tno", "c d\tyes"],
+        ["id\t2019\t2020", "a1\t5\t6 kg", "a2\t7\t8 kg"],
+        ["sentence\tlabel", "a b\tlabel", "c d\tother", "sentence\tlabel", "e f\tother"],
+        ["cat\tKatze", "dog\tHund", "cow\tKuh"],  # taken for names
+    ],
+)
+def test_tsv_begins_with_names_unless_its_first_line_is_content(lines):
+    text = "\n".join(lines) + "\n"
+    for name in ("a.tsv", "a.TSV.gz"):
+        assert not is_table(name, text.encode())
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a b\t1\tx", "c d\t0\ty", "e f\t1\tz"],  # a number
+        ["007\ta b", "x8\tc d", "x9\te f"],
+        ["a b\tyes", "c d\tno", "e f\tyes", "g h\tno"],  # a label
+        ["a b\tquestion", "c d\tanswer", "e f\tquestion", "g h\tanswer"],
+    ],
+)
+def test_content_in_the_first_line_of_tsv_is_a_sample(lines):
+    assert is_table("a.tsv", ("\n".join(lines) + "\n").encode())
+
+
+@pytest.mark.parametrize("comments", [[";;; made by hand"], ["# one", "", "#two"], []])
+def test_comments_at_the_start_are_no_samples_and_later_ones_are(tmp_path, comments):
+    lines = [*comments, *_lexicon("  ")]
+    _write(tmp_path / "d", "cmu.dict", lines)
+    run = scan(tmp_path / "d")
+    assert (len(run.table.keys), run.report.findings) == (len(lines) - len(comments), [])
+    tweets = [*comments, *_pairs(1, 30), "#fun is good\t;;;\tneutral", *_pairs(2, 30)]
+    _write(tmp_path / "tweets", "train.tsv", tweets)
+    run = scan(tmp_path / "tweets")
+    assert (len(run.table.keys), run.report.findings) == (61, [])
+    # A first line with "#" and tabs is a sample.
+    _write(tmp_path / "first", "train.tsv", ["#fun is good\tso it is\tneutral", *_pairs(1, 30)])
+    assert len(scan(tmp_path / "first").table.keys) == 31
+
+
+def test_integers_of_one_pronunciation_dictionary_are_the_floats_of_another(tmp_path):
+    for name, number in (("a", "1"), ("b", "0.5")):
+        lines = [f"{name}word{i}  {number}" for i in range(40)]
+        _write(tmp_path / "d", f"{name}.dict", lines)
+    assert _findings(tmp_path / "d") == {}
 
 
 def test_many_files_of_columns_stay_a_sample_each(tmp_path):

@@ -910,6 +910,7 @@ _TEXTS = (
     ".txt",
     ".txt.gz",
     ".tab",
+    ".dict",
     ".xyz",
     ".pts",
     ".json",

@@ -120,7 +120,7 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield Failure(
             marked,
             f"{pluralize(int(marked.sum()), 'file')} {verb} with a byte order mark, which "
-            f"json.loads refuses and other readers take for text.",
+            f"json.loads rejects and other readers keep as text.",
             severity=Severity.WARNING,
             kind="bom",
             fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such "
@@ -129,19 +129,33 @@ def bad_line(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     yield from _empty_lines(rows, case)
 
 
+# Endings of files with lines of columns.
+_COLUMNS = (".txt", ".tsv", ".tab", ".dict", ".txt.gz", ".tsv.gz")
+
+
 def _empty_lines(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Yield a remark about empty lines: line numbers without a sample before a file's last one."""
+    """Yield a remark about empty lines: line numbers without a sample before a file's last one.
+
+    Lines of columns may begin with comments: there, only numbers after the first sample count.
+    """
     if case.schema.samples.each != "line" or case.schema.samples.list is not None or not len(rows):
         return
     files, table = rows.files, rows.table
     last = np.zeros(len(files.words), np.int64)
     last[files.rows] = rows.index  # keys are sorted, so the last row of a file is written last
+    first = np.zeros(len(files.words), np.int64)
+    first[files.rows[::-1]] = rows.index[::-1]
     counts = np.bincount(files.rows, minlength=len(files.words))
     holes = {}
     for number in np.flatnonzero(counts).tolist():
+        name = files.words[number]
         digits = table.keys[int(last[number])][-12:]
-        if digits.isdecimal() and int(digits) >= counts[number]:
-            holes[files.words[number]] = int(digits) + 1 - int(counts[number])
+        if not digits.isdecimal():
+            continue
+        has_comments = name.lower().endswith(_COLUMNS)
+        begin = int(table.keys[int(first[number])][-12:]) if has_comments else 0
+        if (missing := int(digits) + 1 - begin - int(counts[number])) > 0:
+            holes[name] = missing
     if holes:
         name, count = min(holes.items())
         yield Failure(
