@@ -127,17 +127,11 @@ class Document(Values):
         """
         head = pattern.strip("/").partition("/")[0]
         if not isinstance(self._values, _Spread):
-            named = by_file(self._values.get(head), known=_is_known(self._values, head))
-            if named is None and head not in self._values:
-                head, named = "", by_file(self._entries())
+            if head not in self._values:
+                head = ""
+            named = self._by_file(head)
             if named is None or not named[0]:
                 return super().groups(pattern)
-            is_list = isinstance(self._values.get(head), list)
-            # Keys without the ending of a file may also be groups of arrays.
-            if not is_list and not any(map(_MEDIA.fullmatch, named[0])):
-                arrays = super().groups(pattern)
-                if arrays:
-                    return arrays
             self._values = _Spread(self._values, head, *named)
         records, folders = self._values.records, self._values.folders
         found = matching(
@@ -162,12 +156,28 @@ class Document(Values):
         mappings: dict[str, Mapping[str, Record]] = {}
         for name, value in self._values.items():
             if name != _ANNOTATIONS and _LIST_NAME.fullmatch(name):
-                named = by_file(value, known=_is_known(self._values, name))
+                named = self._by_file(name)
                 if named is not None:
                     (lists if isinstance(value, list) else mappings)[name] = named[0]
-        if not lists and (named := by_file(self._entries())) is not None:
+        if not lists and (named := self._by_file("")) is not None:
             mappings[""] = named[0]
         return lists or mappings
+
+    def _by_file(self, name: str) -> tuple[dict[str, Record], dict[str, str]] | None:
+        """Return what `by_file` does of a list or mapping; the document itself is "".
+
+        None of a mapping most entries of which hold arrays, unless its keys have the endings of
+        files: these entries are groups by themselves ("demo_0", "demo.0").
+        """
+        value = self._values.get(name) if name else self._entries()
+        named = by_file(value, known=_is_known(self._values, name))
+        if named is None or isinstance(value, list) or any(map(_MEDIA.fullmatch, named[0])):
+            return named
+        start = f"{name}/" if name else ""
+        level = start.count("/") + 1
+        groups = {"/".join(key.split("/")[:level]) for key in self._named() if "/" in key}
+        arrays = sum(f"{start}{path}" in groups for path in named[0])
+        return None if 2 * arrays > len(named[0]) else named
 
     def _entries(self) -> dict[str, Any]:
         """Return the values under the keys of the object, None for a null."""

@@ -133,6 +133,7 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
                     tuple(inner["classes"]),
                     known=inner["known"],
                     views=inner["views"],
+                    groups=inner["groups"],
                 )
     return found
 
@@ -146,7 +147,7 @@ def guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
     if tables and 2 * tables >= len(inner) and len(paths) <= _MOST_TABLES:
         return "line"
     counts = Counter(
-        samples.pattern if samples.kind == GROUPS else "" for samples in inner.values()
+        samples.pattern if samples.kind == GROUPS else samples.groups for samples in inner.values()
     )
     own_names = [text for text in counts if text.count("/") == 1 and not text.endswith("*")]
     # Each file has one group under a name of its own.

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain, islice, takewhile
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -93,6 +92,8 @@ class InnerSamples:
         known: whether the list of the files is that of COCO or of nerfstudio.
         views: of a table, its columns whose names differ from one another by their start only, with
             this start: {"center": "IMG/center_", "left": "IMG/left_"}.
+        groups: of files: the pattern of the groups of arrays, which are the samples if the files
+            are not there.
     """
 
     kind: str
@@ -103,6 +104,7 @@ class InnerSamples:
     classes: Sequence[int] = ()
     known: bool = False
     views: Mapping[str, str] = field(default_factory=dict)
+    groups: str = ""
 
 
 @answers(
@@ -117,6 +119,7 @@ class InnerSamples:
                 "classes": [int],
                 "known": bool,
                 "views": {text: text},
+                "groups": text,
             }
         }
     },
@@ -192,27 +195,28 @@ def _is_class(key: Any) -> bool:
 def _file_records(document: Document) -> InnerSamples:
     """Return what a JSON object says of files that its records name."""
     lists = document.file_lists()
+    pattern = _inner_pattern(storable(document.names()))
     if not lists:
-        return InnerSamples(GROUPS, _inner_pattern(storable(document.names())))
+        return InnerSamples(GROUPS, pattern)
     name = max(lists, key=lambda key: (len(lists[key]), key))
     files = list(islice(lists[name], _MOST_FILES))
     if not files:
-        return InnerSamples(FILES, known=True)
-    pattern = "" if name else _inner_pattern(storable(document.names()))
-    if pattern and not any(PurePosixPath(file).suffix for file in files):
-        return InnerSamples(GROUPS, pattern)
+        return InnerSamples(FILES, known=True, groups=pattern)
     known = document.has_known_layout(name)  # `groups` replaces the values
     groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
     start = f"{groups[0]}/" if groups else ""
     keys = sorted(key[len(start) :] for key in document.names() if key.startswith(start))
+    if not groups:
+        return InnerSamples(GROUPS, pattern)
     return InnerSamples(
-        FILES if groups else GROUPS,
-        storable([name])[0] if groups else "",
+        FILES,
+        storable([name])[0],
         len(lists[name]),
         storable([key[:MOST_NAME] for key in keys[:_MOST_NAMES]]),
         storable(files),
         document.category_ids()[:_MOST_CLASSES],
         known=known,
+        groups=pattern,
     )
 
 

@@ -536,3 +536,39 @@ def test_a_mapping_by_name_of_other_data_is_no_list_of_files(tmp_path):
         picture(data / f"images/{i:04d}.jpg", seed=i)
     written(data / "labels.json", {f"weight {i}": i for i in range(20)})
     assert parse_schema(draft(data).text).samples.each is None
+
+
+def demos_of(keys, entries=2):
+    """Return a document with a mapping of arrays for each key."""
+    rng = np.random.default_rng(0)
+    return {
+        key: {f"x{i}": rng.normal(size=(20, 2)).round(3).tolist() for i in range(entries)}
+        for key in keys
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "each"),
+    [
+        (demos_of([f"demo_{i}" for i in range(10)], entries=10), "/demo_*"),
+        (demos_of([f"demo.{i}" for i in range(10)]), "/demo.*"),
+        ({"data": demos_of([f"demo_{i}" for i in range(10)])}, "/data/demo_*"),
+        (
+            demos_of([f"demo_{i}" for i in range(10)]) | {"env": {f"p{i}": i for i in range(12)}},
+            "/demo_*",
+        ),
+        (
+            demos_of([f"demo_{i}" for i in range(10)])
+            | {"sources": [{"file": f"{i}.bag"} for i in range(10)]},
+            "/demo_*",
+        ),
+    ],
+)
+def test_episodes_of_a_document_are_samples_whatever_else_looks_like_names_of_files(
+    tmp_path, document, each
+):
+    """The keys of an episode, or of its settings, were taken for names of files: one sample."""
+    written(tmp_path / "d/demos.json", document)
+    assert parse_schema(draft(tmp_path / "d").text).samples.each == each
+    run = scanned(tmp_path / "d")
+    assert (len(run.table), found(run)) == (10, [])
