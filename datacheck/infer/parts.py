@@ -65,6 +65,7 @@ class Part:
         name: its name besides the sample's own name, "" where only the format tells it apart.
         ending: the common end of all its file names.
         paths: of all samples that have it.
+        by_sample: the same paths by the name of the sample.
         complete: of the samples that lack only optional parts, or of all samples if there are no
             such samples: their lengths can be compared.
         pattern: of all paths; the values of the placeholders in one part's path give the paths of
@@ -75,6 +76,7 @@ class Part:
     name: str
     ending: str
     paths: tuple[str, ...]
+    by_sample: Mapping[str, str]
     complete: tuple[str, ...]
     pattern: str = ""
     optional: bool = False
@@ -98,7 +100,10 @@ def draft_parts(files: DataFiles) -> Draft | None:
     parts = [part for part, profile in profiles.items() if profile.fields]
     if len(parts) < 2 or not _hold_different_fields(parts, profiles):
         return None
-    if any(_holds_samples(part, files) for part in parts) or _are_recordings(parts, profiles):
+    if any(_holds_samples(part, files) for part in parts):
+        return None
+    alike = _like_recordings(parts, profiles)
+    if alike and not _share_lengths(alike, files):
         return None
     main = min(parts, key=partial(_rank, parts, files))
     fields, ambiguous = _locate_fields(parts, main, profiles)
@@ -129,8 +134,11 @@ def draft_parts(files: DataFiles) -> Draft | None:
 
 
 def _profile_part(part: Part, files: DataFiles) -> SampleProfile:
+    return _profile_paths(part, evenly_spaced(part.complete, MOST_FILES), files)
+
+
+def _profile_paths(part: Part, paths: Sequence[str], files: DataFiles) -> SampleProfile:
     schema = any_field_schema(files.head(files=part.pattern))
-    paths = evenly_spaced(part.complete, MOST_FILES)
     entries = files.listing.entries
     some = entries.take(np.array([entries.find(path) for path in paths]))
     return profile_files(schema, replace(files.listing, entries=some), len(part.paths))
@@ -154,19 +162,47 @@ def _differ(fields: Mapping[str, FieldProfile], others: Mapping[str, FieldProfil
     return any(not fields[name].is_like(others[other_name]) for name, other_name in pairs)
 
 
-def _are_recordings(parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]) -> bool:
-    """Tell whether the parts of one ending are recordings beside a file for all of them.
+def _like_recordings(
+    parts: Sequence[Part], profiles: Mapping[Part, SampleProfile]
+) -> Sequence[Part]:
+    """Return the parts of one ending that may be recordings beside a file for all of them, or [].
 
     ``s1/walk.npy``, ``s1/run.npy``, ``s1/skeleton.txt``: parts with the same fields, several of
-    which other samples lack each, are samples of their own. Pictures are views of one sample.
+    which other samples lack each. Pictures are views of one sample.
     """
     optional = [part for part in parts if part.optional]
     endings = {ending_of(part.paths[0]) for part in optional}
     if len(optional) < _FEWEST_RECORDINGS or len(endings) > 1 or is_accompanying(min(endings)):
-        return False
+        return []
     alike = [part for part in parts if ending_of(part.paths[0]) in endings]
     first, *others = (profiles[part].fields for part in alike)
-    return len(alike) < len(parts) and not any(_differ(first, other) for other in others)
+    if len(alike) == len(parts) or any(_differ(first, other) for other in others):
+        return []
+    return alike
+
+
+def _share_lengths(parts: Sequence[Part], files: DataFiles) -> bool:
+    """Tell whether the parts of a sample have one length in nearly all samples.
+
+    Joints of one trial do (``s1/hip.npy``, ``s1/knee.npy``), recordings of their own do not. Without
+    lengths to compare, the answer is yes.
+    """
+    counts = Counter(sample for part in parts for sample in part.by_sample)
+    samples = evenly_spaced(sorted(s for s, count in counts.items() if count > 1), MOST_FILES)
+    lengths: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    for part in parts:
+        sample_of = {part.by_sample[s]: s for s in samples if s in part.by_sample}
+        if not sample_of:
+            continue
+        profile = _profile_paths(part, sorted(sample_of), files)
+        columns = [field.lengths for field in profile.fields.values() if field.lengths]
+        # A file that could not be read leaves it open which length is whose.
+        if any(len(column) != len(sample_of) for column in columns):
+            continue
+        for path, *sizes in zip(sorted(sample_of), *columns, strict=True):
+            lengths[sample_of[path]].add(tuple(sizes))
+    agree = sum(len(sizes) == 1 for sizes in lengths.values())
+    return agree >= _NEARLY_ALL * len(lengths)
 
 
 def _holds_samples(part: Part, files: DataFiles) -> bool:
@@ -372,6 +408,7 @@ def _find_parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
             name,
             part.rpartition("/")[2],
             tuple(sorted(paths_by_part[part])),
+            {sample: group[part] for sample, group in groups.items() if part in group},
             tuple(sorted(group[part] for group in comparable if part in group)),
             optional=part in optional,
         )

@@ -1178,16 +1178,17 @@ def test_one_file_with_other_groups_does_not_decide_what_a_sample_is(tmp_path):
     assert parse_schema(draft(tmp_path).text).samples.each is None
 
 
-def recordings(folder, names, skeleton="skeleton.txt"):
+def recordings(folder, names, length=lambda subject, number: 60 + subject + 7 * number):
     """Write folders of 20 subjects: the first recording of all, the others of some, one skeleton."""
     for subject in range(20):
         place = folder / f"s{subject:02d}"
         place.mkdir(parents=True)
         for number, (name, columns) in enumerate(names.items()):
             if number == 0 or (subject + 3 * number) % 5:
-                values = np.random.default_rng([subject, number]).normal(size=(60, columns))
+                rng = np.random.default_rng([subject, number])
+                values = rng.normal(size=(length(subject, number), columns))
                 np.save(place / f"{name}.npy", values)
-        (place / skeleton).write_text("0 1 2 3\n4 5 6 7\n")
+        (place / "skeleton.txt").write_text("0 1 2 3\n4 5 6 7\n")
 
 
 def test_recordings_beside_one_file_for_the_folder_are_samples_each(tmp_path):
@@ -1208,10 +1209,19 @@ def test_recordings_beside_one_file_for_the_folder_are_samples_each(tmp_path):
     ],
 )
 def test_parts_that_some_samples_lack_are_still_named(tmp_path, names, lacking):
-    recordings(tmp_path / "d", names)
+    recordings(tmp_path / "d", names, length=lambda subject, number: 60)
     run = scan(tmp_path / "d", output=tmp_path / "out", level="deep")
     found = {f.fields[0]: f.failed for f in run.report.findings if f.code == "DC129"}
     assert (len(run.table), found) == (20, lacking)
+
+
+@pytest.mark.parametrize("length", [lambda subject, _: 40 + 3 * subject, lambda *_: 60])
+def test_parts_of_one_length_are_of_one_sample(tmp_path, length):
+    """Joints of one trial were taken for recordings of their own: no missing one was named."""
+    recordings(tmp_path / "d", {"hip": 6, "knee": 6, "ankle": 6}, length)
+    run = scan(tmp_path / "d", output=tmp_path / "out", level="deep")
+    found = {f.fields[0]: f.failed for f in run.report.findings if f.code == "DC129"}
+    assert (len(run.table), found) == (20, {"knee": 4, "ankle": 4})
 
 
 def table_of_classes(path, words):
