@@ -590,9 +590,9 @@ def inner_samples(fields: Mapping[str, FieldProfile], files: int, ending: str) -
     """
     ending = ending.lower()
     if ending in _TABLE_ENDINGS:
-        return "row" if _is_table_of_texts(fields) else ""
+        return "row" if _is_table_of_samples(fields, files) else ""
     if ending in _TEXT_TABLES and not any(map(_is_rising_clock, fields, fields.values())):
-        return "row" if _is_table_of_texts(fields) else ""
+        return "row" if _is_table_of_samples(fields, files) else ""
     if files > _MOST_SPLIT_FILES or len(fields) != 1:
         return ""
     ((name, profile),) = fields.items()
@@ -606,12 +606,21 @@ def _is_rising_clock(name: str, profile: FieldProfile) -> bool:
     return re.search(CLOCK_NAMES, name.lower()) is not None and profile.mostly_rising
 
 
-def _is_table_of_texts(fields: Mapping[str, FieldProfile]) -> bool:
-    """Tell whether a table has a column of tokens, or of texts that differ from row to row."""
+def _is_table_of_samples(fields: Mapping[str, FieldProfile], files: int) -> bool:
+    """Tell whether a table has a column of tokens, of texts that differ, or of shuffled words.
+
+    Words are no evidence in many alike files, or beside numbers that follow one another: these are
+    recordings.
+    """
     if any(re.fullmatch(_TOKEN_NAMES, name) for name in fields):
         return True
     # At least half: a shard may be empty.
-    return any(0 < profile.samples <= 2 * profile.varied_lists for profile in fields.values())
+    columns = [profile for profile in fields.values() if profile.samples]
+    if any(profile.samples <= 2 * profile.varied_lists for profile in columns):
+        return True
+    if files > _MOST_SPLIT_FILES or any(p.samples <= 2 * p.smooth_samples for p in columns):
+        return False
+    return any(profile.samples <= 2 * profile.shuffled_lists for profile in columns)
 
 
 def _are_skeletons(profile: FieldProfile) -> bool:

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,14 @@ _MOST_KEYS = 12
 _MOST_JSON_VALUES = 20
 _MOST_JSON_ROWS = 1_000
 # Fewest rows whose words can show that they are shuffled, and share of them that then differ from
-# the row before.
+# the row before. The share is that of an order by chance, up to a difference, also between rows with
+# others between them.
 _FEWEST_SHUFFLED = 256
 _OFTEN = 0.25
+_CHANCE = 0.1
+_LAGS = (1, 2, 3)
+# Correlation of the numbers of a recording with those of the row before.
+_SMOOTH = 0.5
 # Numbers of a block among which different whole numbers are counted.
 _MOST_WHOLE = 100_000
 # Columns of tables that may have coordinates, colours, normals and labels.
@@ -118,9 +122,13 @@ class FieldProfile:
     marked: dict[str, int] = field(default_factory=dict)
     """Chats that refer to pictures, videos or sounds, by the medium (`MEDIA`)."""
     varied_lists: int = 0
-    """Samples that are lists of texts most of which differ or of words that often change, of lists of
-    several lengths, or of lists of records (chats): a row of such a table is no step of an episode.
+    """Samples that are lists of texts most of which differ, of lists of several lengths, or of lists of
+    records (chats): a row of such a table is no step of an episode.
     """
+    shuffled_lists: int = 0
+    """Samples that are lists of words in an order like that of chance: classes of shuffled rows."""
+    smooth_samples: int = 0
+    """Samples whose fractions follow one another along the first axis, as those of a recording do."""
     longest_text: int = 0
     """Bytes of the longest text."""
     empty_texts: int = 0
@@ -217,6 +225,7 @@ class FieldProfile:
     def _add_json(self, value: Any) -> None:
         if isinstance(value, list):
             self.varied_lists += _is_varied(value[:_MOST_JSON_ROWS])
+            self.shuffled_lists += _is_shuffled(value[:_MOST_JSON_ROWS])
         first = value[0] if isinstance(value, list) and value else value
         if not isinstance(first, Mapping):
             return
@@ -294,6 +303,7 @@ class FieldProfile:
         rises = sum(int(np.count_nonzero(steps[1:] > steps[:-1])) for steps in series)
         pairs = sum(max(0, len(steps) - 1) for steps in series)
         self.mostly_rising &= 2 * rises >= pairs
+        self.smooth_samples += sum(map(_is_smooth, series))
         trailing = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
         trailing += self.trailing_nonzero
         self.trailing_nonzero = [min(trailing), max(trailing)]
@@ -349,18 +359,38 @@ def _speakers(value: Any) -> list[str]:
 def _is_varied(rows: list[Any]) -> bool:
     """Tell whether rows are no steps of an episode.
 
-    They are texts most of which differ, words that often change from row to row (classes of shuffled
-    rows; steps keep theirs for a while), lists of several lengths, or lists of records.
+    They are texts most of which differ, lists of several lengths, or lists of records.
     """
-    words = [row for row in rows if isinstance(row, str)]
-    if len(words) == len(rows) >= _FEWEST_SHUFFLED:
-        changes = sum(one != two for one, two in pairwise(words))
-        if changes >= _OFTEN * len(words):
-            return True
     texts = {row for row in rows if isinstance(row, str)}
     lengths = {len(row) for row in rows if isinstance(row, list)}
     records = any(isinstance(row, list) and row and isinstance(row[0], Mapping) for row in rows)
     return records or 2 * len(texts) > max(2, len(rows)) or len(lengths) > 1
+
+
+def _is_shuffled(rows: list[Any]) -> bool:
+    """Tell whether rows are words that change as often as words in an order by chance do.
+
+    Those of a recording hold for a while, alternate, or come in a cycle.
+    """
+    if len(rows) < _FEWEST_SHUFFLED or not all(isinstance(row, str) for row in rows):
+        return False
+    words = np.unique(rows, return_inverse=True)[1]
+    expected = 1 - float(((np.bincount(words) / len(words)) ** 2).sum())
+    return expected >= _OFTEN and all(
+        abs(float(np.mean(words[lag:] != words[:-lag])) - expected) <= _CHANCE for lag in _LAGS
+    )
+
+
+def _is_smooth(series: Array) -> bool:
+    """Tell whether each number of a series is near the one before; not of whole numbers (ids)."""
+    numbers = series[np.isfinite(series)]
+    if len(numbers) < 3 or bool((numbers == np.floor(numbers)).all()):
+        return False
+    # Scaled, because squares of very large numbers are infinite.
+    centred = numbers / np.abs(numbers).max()
+    centred = centred - centred.mean()
+    power = float((centred**2).sum())
+    return power > 0 and float((centred[1:] * centred[:-1]).sum()) > _SMOOTH * power
 
 
 def _integers(numbers: Array) -> list[int]:
@@ -431,6 +461,8 @@ PROFILE_WIRE: Mapping[str, Any] = {
     "speakers": {text: natural},
     "marked": {text: natural},
     "varied_lists": int64,
+    "shuffled_lists": natural,
+    "smooth_samples": natural,
     "longest_text": int64,
     "empty_texts": int64,
     "rises": int64,

@@ -38,6 +38,8 @@ def seen(**changed):
         "speakers": {},
         "marked": {},
         "varied_lists": 0,
+        "shuffled_lists": 0,
+        "smooth_samples": 0,
         "longest_text": 0,
         "empty_texts": 0,
         "rises": -1,

@@ -1249,3 +1249,39 @@ def test_words_that_hold_for_a_while_are_steps_of_a_recording(tmp_path):
     rows = [(words[i // 100], value) for i, value in enumerate(values)]
     table_of_classes(tmp_path / "d/a.csv", rows)
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
+
+
+def _cycle(words, rows):
+    return [words[i % len(words)] for i in range(rows)]
+
+
+@pytest.mark.parametrize("walks", [True, False])
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (8, None),  # actions by chance
+        (1, ["imu", "gps"]),
+        (4, ["left", "left", "right", "right"]),
+    ],
+)
+def test_words_of_recordings_that_often_change_are_no_classes_of_shuffled_rows(
+    tmp_path, walks, files, words
+):
+    """Of two sensors in turn, and of actions by chance, each row was a sample."""
+    rng = np.random.default_rng(0)
+    for number in range(files):
+        column = words and _cycle(words, 300)
+        column = column or rng.choice(["up", "down", "left", "right"], 300).tolist()
+        values = rng.normal(size=300)
+        rows = zip(column, values.cumsum() if walks else values, strict=True)
+        table_of_classes(tmp_path / f"d{number}/x.csv", rows)
+    assert parse_schema(draft(tmp_path).text).samples.each is None
+
+
+def test_numbers_that_follow_one_another_are_those_of_a_recording(tmp_path):
+    rng = np.random.default_rng(0)
+    words, steps = rng.choice(["up", "down"], 400).tolist(), rng.normal(size=400)
+    table_of_classes(tmp_path / "a/x.csv", zip(words, steps.cumsum(), strict=True))
+    table_of_classes(tmp_path / "b/x.csv", zip(words, steps, strict=True))
+    assert parse_schema(draft(tmp_path / "a").text).samples.each is None
+    assert parse_schema(draft(tmp_path / "b").text).samples.each == "row"
