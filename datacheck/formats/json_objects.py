@@ -626,6 +626,11 @@ def _odd_entry(path: str | None, entry: Any, records: Mapping[str, Record], kind
     return "its entry is of another kind than most" if is_other else ""
 
 
+def is_media(name: str) -> bool:
+    """Tell whether a name has the ending of a picture, video or sound."""
+    return _MEDIA.fullmatch(name) is not None
+
+
 def _kind(entry: Any) -> str:
     """Return whether an entry is a mapping, a text or anything else."""
     if isinstance(entry, Mapping):

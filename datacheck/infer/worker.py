@@ -19,7 +19,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import format_of, open_container
-from datacheck.formats.json_objects import Document, squad_questions
+from datacheck.formats.json_objects import Document, is_media, squad_questions
 from datacheck.formats.jsonl import BOM, head
 from datacheck.formats.tabbed import HEAD_BYTES, SUFFIXES, is_table
 from datacheck.formats.table_rows import RowsByFile, named_path
@@ -63,6 +63,8 @@ _MOST_FILES = 1_000_000
 _MOST_NAMED = 0.9
 _ID = re.compile(r"[\w./-]+")
 _FIRST_WORD = re.compile(r"[^/_.-]*[/_.-]?")
+# Share of the names in mappings by file above which they are not those of the same files.
+_NEARLY_DISJOINT = 0.9
 # Bytes of a document that show whether it begins as a list.
 _HEAD_BYTES = 1 << 10
 
@@ -202,6 +204,8 @@ def _file_records(document: Document) -> InnerSamples:
     files = list(islice(lists[name], _MOST_FILES))
     if not files:
         return InnerSamples(FILES, known=True, groups=pattern)
+    if _are_splits(document, lists):
+        return InnerSamples(GROUPS, pattern)
     known = document.has_known_layout(name)  # `groups` replaces the values
     groups = document.groups("/".join([name, *("*" for _ in files[0].split("/"))]))
     start = f"{groups[0]}/" if groups else ""
@@ -283,6 +287,18 @@ def _starts(paths: Sequence[str], others: Sequence[str]) -> tuple[str, str]:
         one.startswith(start) and two == other + one.removeprefix(start) for one, two in pairs
     )
     return (start, other) if rest and alike > _MOST_NAMED * len(paths) else ("", "")
+
+
+def _are_splits(document: Document, lists: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether mappings by file name different files: ``train`` and ``val``.
+
+    `samples.each` names one of them, so a draft would leave out the samples of the others.
+    """
+    if any(isinstance(document.whole().get(name), list) for name in lists):
+        return False
+    by_media = [records for records in lists.values() if any(map(is_media, records))]
+    total = sum(map(len, by_media))
+    return len(by_media) > 1 and len(set().union(*by_media)) > _NEARLY_DISJOINT * total
 
 
 def _is_list(place: File) -> bool:

@@ -502,6 +502,12 @@ def test_a_mapping_by_file_may_lie_below_a_key_beside_others(tmp_path):
     assert (found(run), run.table.keys[19]) == ([], "labels.json:/labels/0019.jpg")
 
 
+def test_a_mapping_by_file_may_lie_beside_one_of_settings(tmp_path):
+    entries = {f"{i:04d}.jpg": entry(i) for i in range(20)}
+    document = {"labels": entries, "settings": {f"p{i}": i for i in range(9)}}
+    assert len(keyed(tmp_path / "d", document).table) == 20
+
+
 def test_a_key_without_the_ending_of_a_file_is_about_the_document(tmp_path):
     document = {"version": "1", **{f"{i:04d}.jpg": "cat" for i in range(20)}}
     assert len(keyed(tmp_path / "d", document, folder="").table) == 20
@@ -572,3 +578,14 @@ def test_episodes_of_a_document_are_samples_whatever_else_looks_like_names_of_fi
     assert parse_schema(draft(tmp_path / "d").text).samples.each == each
     run = scanned(tmp_path / "d")
     assert (len(run.table), found(run)) == (10, [])
+
+
+def test_a_document_with_a_mapping_by_file_for_each_split_is_not_read_by_half(tmp_path):
+    """Only the largest mapping was read, and the scan ended with all samples fit."""
+    entries = {f"images/{i:04d}.jpg": entry(i) for i in range(20)}
+    train = dict(list(entries.items())[:14])
+    val = {name: value for name, value in entries.items() if name not in train}
+    val["images/0000.jpg"] = entry(0)  # a leak
+    run = keyed(tmp_path / "d", {"train": train, "val": val})
+    assert len(run.table) >= 20
+    assert any("labels.json" in sentence for sentence in [*run.report.unchecked, *run.table.keys])
