@@ -211,6 +211,7 @@ _ONE = frozenset(
         "skew",
         "spacing",
         "span",
+        "spans",
         "stated_rows",
         "step",
         "step_least",

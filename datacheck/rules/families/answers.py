@@ -105,7 +105,7 @@ class _Astray:
 def answer_spans(block: Block, schema: Schema) -> Columns:
     """Answers that are spans of a text.
 
-    ``<field>:answers`` with a text; ``<field>:malformed``: the value has another form;
+    ``<field>:spans``: answers with a text; ``<field>:malformed``: the value has another form;
     ``<field>:unanswerable``: the flag says that there is no answer; ``<field>:question_id``: a digest
     of the only field of ids. ``<field>:astray``: answers that
     the text does not have at their start. Of these, ``astray_bytes`` and ``astray_units`` are there
@@ -124,7 +124,7 @@ def answer_spans(block: Block, schema: Schema) -> Columns:
             _Astray(text, answers or []) for text, answers in zip(texts.objects, spans, strict=True)
         ]
         counts = {
-            "answers": [len(answers or []) for answers in spans],
+            "spans": [len(answers or []) for answers in spans],
             "astray": [each.count for each in astray],
             "astray_bytes": [each.bytes for each in astray],
             "astray_units": [each.units for each in astray],
@@ -276,7 +276,7 @@ def _misplaced(rows: Rows, case: RuleContext, measured: Array) -> Iterator[Failu
     mask = measured & (counts > 0)
     if not mask.any():
         return
-    answers, astray = int(rows[f":{name}:answers"][measured].sum()), int(counts[mask].sum())
+    answers, astray = int(rows[f":{name}:spans"][measured].sum()), int(counts[mask].sum())
     cause, fix = _cause(rows, case, mask)
     yield Failure(
         mask,
@@ -348,7 +348,7 @@ def _constant(shift: int, count: int) -> tuple[Cause, str]:
 def _unanswered(rows: Rows, case: RuleContext, measured: Array) -> Iterator[Failure]:
     """Yield failures of questions without an answer, and of unanswerable ones with an answer."""
     name, flag = case.name, case.spec.unanswerable
-    has_answer = measured & (rows[f":{name}:answers"] > 0)
+    has_answer = measured & (rows[f":{name}:spans"] > 0)
     if not has_answer.any():  # a split whose answers are withheld
         return
     missing = measured & ~has_answer
