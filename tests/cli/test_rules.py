@@ -204,8 +204,8 @@ def test_a_rule_of_a_plug_in_has_its_own_page_alone(here, monkeypatch):
         ),
         (
             "DC221",
-            "any role but captions, chat, text; not",
-            "针对 role 不是 captions、chat、text 的字段；",
+            "any role but answers, captions, chat, text; not",
+            "针对 role 不是 answers、captions、chat、text 的字段；",
         ),
         ("DC122", "error; per sample; any role\n", "针对任意 role 的字段\n"),
         ("DC125", "error; per sample; any role;", "针对任意 role 的字段；"),  # of what has columns
