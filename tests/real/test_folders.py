@@ -247,11 +247,7 @@ WORDS = [
         LLAMA,
         "alpaca",
         1090,
-        warnings={
-            ("DC803", "", ""): 14,  # "14 exact duplicate records"
-            # "Fa la la la la, la la la la"
-            ("DC707", "input", ""): ["alpaca_en_demo.json:000000000950"],
-        },
+        warnings={("DC803", "", ""): 14},  # "14 exact duplicate records"
     ),
     Case(LLAMA, "messages", 500, warnings={("DC803", "", ""): 1}),  # "1 exact duplicate lines"
     Case(
