@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -149,9 +150,14 @@ class _Hdf5(CountedContainer):
             group = self._object(path, hops)
             if not isinstance(group, self._h5.h5g.GroupID):
                 raise KeyError(path)
-            if len(self._groups) < _OPEN_GROUPS:
-                self._groups[path] = group
+            self._keep_open(path, group)
         return group
+
+    def _keep_open(self, path: str, group: Any) -> None:
+        """Hold a group open in place of the one that was opened first; the root stays."""
+        if len(self._groups) >= _OPEN_GROUPS:
+            del self._groups[next(islice(self._groups, 1, None))]
+        self._groups[path] = group
 
     # Listing objects
 
@@ -215,6 +221,7 @@ class _Hdf5(CountedContainer):
                 if address not in seen:  # seen: a second link to a group, or a cycle
                     seen.add(address)
                     groups.append(inner)
+                    self._keep_open(inner, item)  # its links are listed next
         return groups
 
     def _refuse(self, path: str, error: FormatError, names: list[str]) -> None:
