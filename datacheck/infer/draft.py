@@ -30,6 +30,7 @@ from datacheck.infer.data_files import (
 from datacheck.infer.extending import draft_extending
 from datacheck.infer.file_records import draft_file_records
 from datacheck.infer.guess import UNTYPED, guess_fields, inner_samples
+from datacheck.infer.inner_samples import LINES, RECORDS, InnerSamples
 from datacheck.infer.parts import draft_parts
 from datacheck.infer.profiling import (
     MOST_FILES,
@@ -41,7 +42,6 @@ from datacheck.infer.profiling import (
     profile_files,
 )
 from datacheck.infer.suggest import SPLITS, Corpus, corpus_of, patterns, unreadable
-from datacheck.infer.worker import LINES, RECORDS, InnerSamples
 from datacheck.infer.writing import Draft, Guess, any_files_text, write_draft
 from datacheck.rules.base import first_few, pluralize
 from datacheck.schema.model import Schema

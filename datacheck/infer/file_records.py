@@ -17,9 +17,9 @@ from typing import Any
 from datacheck.errors import SchemaError
 from datacheck.infer.data_files import OUTWEIGHED, PICTURES, SOUNDS, VIDEOS, DataFiles
 from datacheck.infer.guess import guess_fields
+from datacheck.infer.inner_samples import FILES, InnerSamples
 from datacheck.infer.profile import FieldProfile
 from datacheck.infer.profiling import any_field_schema, find_inner_samples, profile_files
-from datacheck.infer.worker import FILES, InnerSamples
 from datacheck.infer.writing import Draft, Guess, class_numbers, write_draft
 from datacheck.rules.base import pluralize
 from datacheck.schema.model import Schema

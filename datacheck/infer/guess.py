@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from datacheck.infer.axes import Axis, name_axes
+from datacheck.infer.inner_samples import RECORDS
 from datacheck.infer.profile import LEAST_LABEL, FieldProfile
 from datacheck.infer.roles import (
     CLOCK_NAMES,
@@ -27,7 +28,6 @@ from datacheck.infer.roles import (
     has_integer_type,
     is_message_time,
 )
-from datacheck.infer.worker import RECORDS
 from datacheck.infer.writing import Guess
 from datacheck.schema.grammar import JOINT_COUNTS
 from datacheck.tokenization import MESSAGE_NAMES

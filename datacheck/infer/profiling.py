@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from datacheck.infer.data_files import JSON_LINES
+from datacheck.infer.inner_samples import GROUPS, TABLE, InnerSamples
 from datacheck.infer.profile import FieldProfile
-from datacheck.infer.worker import GROUPS, TABLE, InnerSamples
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import plan_work
@@ -39,7 +39,7 @@ _MOST_PART_BYTES = 240
 _MOST_NAME_BYTES = 2_000
 _MOST_AXES = 62
 
-_INNER_GROUPS = "datacheck.infer.worker:inner_groups"
+_INNER_GROUPS = "datacheck.infer.inner_samples:inner_groups"
 _PROFILE_SAMPLES = "datacheck.infer.worker:profile_samples"
 
 

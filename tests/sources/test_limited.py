@@ -7,7 +7,8 @@ import pytest
 
 from datacheck.build import field_stats
 from datacheck.errors import FormatError
-from datacheck.infer.worker import inner_groups, profile_samples
+from datacheck.infer.inner_samples import inner_groups
+from datacheck.infer.worker import profile_samples
 from datacheck.preview.reading import draw_items, read_joints
 from datacheck.repro.sample_digests import digest_items
 from datacheck.repro.values import compare_files, compare_items
