@@ -121,7 +121,7 @@ _LAGS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15)  # steps by which a state may follow it
 _LEAST_STEPS = 30
 
 
-@measure("gaps", per="sample", uses=_USES)
+@measure("gaps", version=2, per="sample", uses=_USES)
 def gaps(block: Block, schema: Schema) -> Columns:
     """Differences between an action and a state of the same width, column by column.
 
@@ -157,30 +157,40 @@ def gaps(block: Block, schema: Schema) -> Columns:
 
 def _gap(action: Array, state: Array) -> Array:
     """Return float64 (5, columns): median difference, its spread, correlation, gain and motion."""
-    steps = len(action)
+    steps, width = action.shape
     lags = [lag for lag in _LAGS if 2 * lag < steps]
-    scatter = np.stack([np.var(action[: steps - lag] - state[lag:], axis=0) for lag in lags])
-    best = np.argmin(scatter, axis=0)
-    out = np.zeros((5, action.shape[1]))
+    compared = steps - lags[-1]  # the same actions for each lag
+    followers = state[np.array(lags)[:, None] + np.arange(compared)]
+    best = np.argmin(np.var(action[:compared] - followers, axis=1), axis=0)
+    out = np.zeros((5, width))
     for place in np.unique(best):
         mine = best == place
         lag = lags[place]
         a, s = action[: steps - lag, mine], state[lag:, mine]
-        difference = a - s
-        low, middle, high = np.quantile(difference, (0.1, 0.5, 0.9), axis=0)
-        deviations = a.std(axis=0), s.std(axis=0)
-        covariance = ((a - a.mean(axis=0)) * (s - s.mean(axis=0))).mean(axis=0)
+        low, middle, high = _quantiles(a - s, (0.1, 0.5, 0.9))
+        least, most = _quantiles(a, (0.05, 0.95))
+        a, s = a - a.mean(axis=0), s - s.mean(axis=0)
+        deviations = np.sqrt((a * a).mean(axis=0)), np.sqrt((s * s).mean(axis=0))
         product = deviations[0] * deviations[1]
         moves = product > 1e-18
-        ends = np.quantile(a, (0.05, 0.95), axis=0)
         out[:, mine] = (
             middle,
             high - low,
-            np.where(moves, covariance / np.where(moves, product, 1.0), 0.0),
+            np.where(moves, (a * s).mean(axis=0) / np.where(moves, product, 1.0), 0.0),
             np.where(moves, deviations[1] / np.where(moves, deviations[0], 1.0), 0.0),
-            ends[1] - ends[0],
+            most - least,
         )
     return out
+
+
+def _quantiles(values: Array, shares: tuple[float, ...]) -> Array:
+    """Return float64 (shares, columns), as `numpy.quantile` does, which takes longer for few rows."""
+    ordered = np.sort(values, axis=0)
+    places = np.array(shares) * (len(ordered) - 1)
+    below = places.astype(np.int64)
+    low, high = ordered[below], ordered[np.minimum(below + 1, len(ordered) - 1)]
+    between: Array = low + (high - low) * (places - below)[:, None]
+    return between
 
 
 def _no_pairs(schema: Schema) -> str:
