@@ -34,6 +34,11 @@ _PER_SILENCE = 6
 BY_SIZE = False  # whether the current item's memory is limited by the size of its files
 # Kinds of failures by a limit. Several good items of one task may exceed a limit together.
 LIMITS = {"memory", "busy", "silent", "endless"}
+_REFUSED = {  # why an item over its first budget gets no second try
+    "busy": "takes too long for its size",
+    "memory": "needs too much memory for its size",
+    "crashed": "ends its parser",
+}
 ALIKE = 5  # similar failures after which others like them get no second try
 OFFENCES_S = 60.0  # seconds per worker spent on failed items before second tries stop
 LOST_S = 600.0  # seconds per worker lost to tries that hit a limit before first tries get shorter
@@ -252,15 +257,12 @@ class FailureHistory:
 
     def refused(self, item: Any, kind: str) -> str:
         """Return why an item over its first budget gets no second try; "" if it gets one."""
-        too = "takes too long" if kind == "busy" else "needs too much memory"
+        too = _REFUSED[kind]
         with self._lock:
             if self._alike[_failure_class(item, kind)] >= ALIKE:
-                return f"not read, like {ALIKE} others of its kind and size: it {too} for its size"
+                return f"not read, like {ALIKE} others of its kind and size: it {too}"
             if self._left_s <= 0:
-                return (
-                    f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too} "
-                    f"for its size"
-                )
+                return f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too}"
         return ""
 
 

@@ -266,8 +266,8 @@ class Death:
         how: description for the user.
         crash: whether datacheck's own code failed.
         kind: "memory" or "busy": it exceeded the budget of its size; "silent": no heartbeat;
-            "endless": it took too long in all; "killed": another process killed or stopped the
-            child.
+            "endless": it took too long in all; "crashed": a signal of its parser ended the child;
+            "killed": another process killed or stopped the child.
         machine: whether this machine may be to blame, so the death says nothing about the item.
     """
 
@@ -702,7 +702,8 @@ class Child:
         at_work = self.signs()[1] > 0
         killed = -code in _EXTERNAL_SIGNALS or code == _LIMITED or not at_work
         how = _ended(self._program.name, code, self._last_words())
-        return Death(self._item(task), how, kind="killed" if killed else "", machine=killed)
+        kind = "killed" if killed else "crashed" if code is not None and code < 0 else ""
+        return Death(self._item(task), how, kind=kind, machine=killed)
 
     def at(self) -> int:
         """Return the index of the current item."""

@@ -221,7 +221,7 @@ def _judge_death(
     if death.kind == "killed":
         killed[id(death.item)] += 1
         return _killed_again(death, killed[id(death.item)])
-    if death.kind in {"memory", "busy"} and not alone:
+    if death.kind in {"memory", "busy", "crashed"} and not alone:
         reason = offenders.refused(death.item, death.kind)
         return (replace(death, how=reason), True) if reason else (death, False)
     final = alone or death.kind in {"silent", "endless"} or (sole and death.crash)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,8 @@ def work(task, beat):
         if item["path"].startswith("wrapped"):
             with wrap_errors("a library"):
                 bytearray(item["takes"])
+        if item["path"].startswith("crash"):
+            os.kill(os.getpid(), signal.SIGSEGV)
         while item["path"].startswith("busy"):
             beat(place)  # signs of life are no excuse
         done.append(item["path"])
@@ -124,6 +127,17 @@ def test_items_that_look_like_offenders_are_not_tried_again():
     assert [death.how for death in outcome.deaths] == [
         f"not read, like {ALIKE} others of its kind and size: it needs too much memory for its size"
     ]
+
+
+def test_an_item_that_ends_its_parser_gets_no_second_try_after_others_like_it():
+    names = [f"crash_{number}.json" for number in range(ALIKE + 1)]
+    offenders = FailureHistory()
+    outcome = run([*map(item, names), item("a.json")], offenders)
+    assert done(outcome) == ["a.json"]
+    assert [death.kind for death in outcome.deaths] == ["crashed"] * (ALIKE + 1)
+    *first, last = [death.how for death in outcome.deaths]
+    assert all(how.startswith("the parser was killed by SIGSEGV") for how in first)
+    assert last == f"not read, like {ALIKE} others of its kind and size: it ends its parser"
 
 
 @pytest.mark.parametrize(
