@@ -150,6 +150,8 @@ class _ShardMaker:
 
     def _records_of(self, outcome: TaskResult) -> dict[int, ShardRecord]:
         records = read_records(outcome, self._stage.records, self._prepared.plan)
+        reported = chain.from_iterable(outcome.payloads)
+        self._stage.note_finished([shard for shard in reported if shard[1]])
         return {record.g: record for record in records}
 
 

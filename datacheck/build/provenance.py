@@ -1,9 +1,9 @@
 """Records of shards: all facts about a shard, in a file that carries its own digest.
 
 A child writes the record (`write`) and answers with its size and digest only, so an answer is
-small. `read_records` reads what a task answered; `saved_record` reads what an interrupted run left,
-so that a build can continue from records alone. Neither trusts a record: `fits` holds it against
-the plan.
+small. `read_records` reads what a task answered; an interrupted build goes on from the records
+whose size and digest its coordinator noted. A record is not trusted: `fits` holds it against the
+plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ NOT_MADE = "DC961"
 
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of the record of a shard of a million samples; real ones are far smaller
-_DECODE_LIMITS = FrameLimits(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
+# The JSON holds the reasons of samples that were not made, no arrays.
+_DECODE_LIMITS = FrameLimits(256 << 20, 5_000_000, _MOST_BYTES, _MOST_BYTES)
 # Rows of one sample, or bytes of its origin: the sum of a million of them fits into an int64.
 _MOST_LENGTH = 1 << 40
 _HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
@@ -110,18 +111,6 @@ def read(folder: Path, g: int, size: int, digest: str) -> ShardRecord | None:
         if data is None or (len(data), digest_bytes(data)) != (size, digest)
         else _record(data, g)
     )
-
-
-def saved_record(folder: Path, g: int) -> ShardRecord | None:
-    """Return the record of shard `g` that a previous run wrote; None if it is unusable.
-
-    It may be missing, torn, damaged, or of an environment that computes other numbers.
-
-    Raises:
-        StorageError: the operating system refuses.
-    """
-    data = _read_verified(folder / str(g))
-    return None if data is None else _record(data, g)
 
 
 def _read_verified(path: Path) -> bytes | None:

@@ -253,7 +253,7 @@ class ReusableCache:
         # Checked against the plan, because anybody may have written the earlier cache.
         if record is None or not provenance.fits(record, self._plan):
             return None
-        provenance.write(stage.records, record)
+        stage.note_finished([provenance.write(stage.records, record)])
         return record
 
     def _record(self, stage: Staging, g: int, before: int) -> ShardRecord | None:

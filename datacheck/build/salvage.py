@@ -105,7 +105,7 @@ class _DamagedShards:
         if record is None or not provenance.fits(record, self._plan):
             stage.drop_linked(self._plan, [g])
             return None
-        provenance.write(stage.records, record)
+        stage.note_finished([provenance.write(stage.records, record)])
         return record
 
     def _found(self, stage: Staging, g: int) -> ShardRecord | None:

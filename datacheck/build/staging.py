@@ -8,6 +8,8 @@ made twice.
         OWNER          locked while the builder lives
         work
             records    the record of each finished shard
+            finished   a line for each of them: the shard, the size and the digest of its record. No
+                       task may write there, so no task can vouch for the shard of another
             shards     becomes the cache; named `whole` once no task may write there any more
             linked     shards of an earlier cache under a second name, where no task may write;
                        moved into the cache at the end
@@ -23,10 +25,10 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from datacheck.build import provenance
 from datacheck.build.plan import BuildPlan
@@ -41,11 +43,14 @@ from datacheck.errors import (
     UsageError,
 )
 from datacheck.runtime import folders, fsops, machine
-from datacheck.runtime.beneath import open_regular
+from datacheck.runtime.beneath import open_regular, read_file
 from datacheck.runtime.hashing import canonical_json, digest_head
 from datacheck.runtime.machine import usable_cpus
 
 OWNER = "OWNER"
+_FINISHED = "finished"
+_FINISHED_LINE = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32})")
+_FINISHED_BYTES = 256 << 20  # of some millions of shards
 _WORK = "work"
 _AGAIN = "again"  # folder of the records of shards that are made a second time
 GONE = ".gone"  # suffix of a hidden folder that is being removed
@@ -58,7 +63,7 @@ _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 # The temporary name that `fsops.write_file` gives a file.
 _UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)
-_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{_AGAIN})/[0-9]+|{_WORK}/attempt")
+_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{_AGAIN})/[0-9]+|{_WORK}/({_FINISHED}|attempt)")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
 # After these errors no shard may be kept: the request changed, the bytes are not reproducible, or
 # the device may not have stored them.
@@ -105,15 +110,36 @@ class Staging:
 
         Notes:
             Tasks create no folders, so that none of them can revive a removed build. A shard counts
-            as finished if its record is valid and every file has the size and the digest in the
-            record.
+            as finished if its record is the one that its task reported, and every file has the size
+            and the digest in the record.
         """
         self._create_folders(plan)
+        reported = self._reported()
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
-            records = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
+            records = threads.map(lambda one: self._finished(plan, *one), reported)
             kept = {record.g: record for record in records if record is not None}
         self._remove_unproven_links(plan, kept)
         return kept
+
+    def note_finished(self, reported: Iterable[Sequence[Any]]) -> None:
+        """Note [number, size, digest] of the records of finished shards, for `kept`."""
+        lines = "".join(f"{g} {size} {digest}\n" for g, size, digest in reported)
+        path = self.work / _FINISHED
+        with fsops.guarded(path), path.open("ab") as file:
+            file.write(lines.encode())
+
+    def _reported(self) -> list[tuple[int, int, str]]:
+        """Return [number, size, digest] of each noted record; the last one of a shard counts."""
+        path = self.work / _FINISHED
+        try:
+            lines = read_file(path, _FINISHED_BYTES).decode("ascii", "replace").splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise fsops.as_storage_error(error, path) from error
+        found = [match for match in map(_FINISHED_LINE.fullmatch, lines) if match]  # others: torn
+        last = {int(match[1]): (int(match[2]), match[3]) for match in found}
+        return [(g, *record) for g, record in sorted(last.items())]
 
     def second_records(self) -> Path:
         """Create the folder of the records of shards that are made a second time; return it."""
@@ -177,9 +203,9 @@ class Staging:
             for name, spec in plan.specs.items():
                 fsops.remove_file(self.linked / layout.shard_file(name, spec, g))
 
-    def _finished(self, plan: BuildPlan, g: int) -> ShardRecord | None:
+    def _finished(self, plan: BuildPlan, g: int, nbytes: int, digest: str) -> ShardRecord | None:
         try:
-            record = provenance.saved_record(self.records, g)
+            record = provenance.read(self.records, g, nbytes, digest)
         except StorageError:
             return None
         if record is None or not provenance.fits(record, plan):

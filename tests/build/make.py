@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.build import provenance
 from datacheck.build.field_stats import stats_of_blocks
 from datacheck.build.job import BuildJob, SplitSamples
 from datacheck.schema.model import Schema
@@ -138,3 +139,10 @@ def tree(folder: Path) -> dict[str, bytes]:
         for p in sorted(folder.rglob("*"))
         if p.is_file() and p.name != "build.json"
     }
+
+
+def saved_record(folder: Path, g: int) -> provenance.ShardRecord | None:
+    """Read the record in a file, whoever wrote it."""
+    path = folder / str(g)
+    raw = path.read_bytes() if path.is_file() and path.stat().st_size < 1 << 30 else b""
+    return provenance.read(folder, g, len(raw) - 32, raw[-32:].decode("ascii", "replace"))

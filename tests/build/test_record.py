@@ -16,6 +16,7 @@ from datacheck.build import provenance
 from datacheck.build.provenance import ShardRecord
 from datacheck.errors import StorageError
 from datacheck.workers.wire import encode
+from tests.build.make import saved_record
 
 NAMES = st.text(max_size=6) | st.sampled_from(["$array", "obs/pose", "größe"])
 
@@ -64,7 +65,7 @@ def test_a_record_comes_back(written):
         raw = (folder / str(g)).read_bytes()
         assert (g, size, digest) == (written.g, len(raw) - 32, xxhash.xxh3_128_hexdigest(raw[:-32]))
         assert raw[-32:] == digest.encode()
-        assert same(vars(provenance.saved_record(folder, g)), vars(written))
+        assert same(vars(saved_record(folder, g)), vars(written))
         assert same(vars(provenance.read(folder, g, size, digest)), vars(written))
         assert provenance.write(folder, written) == [g, size, digest]
         assert [path.name for path in folder.iterdir()] == [str(g)]
@@ -96,15 +97,15 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
     raw = (folder / "3").read_bytes()
     for at in range(len(raw)):
         (folder / "3").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-        assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
+        assert provenance.read(folder, *answer) is saved_record(folder, 3) is None
     for size in range(0, len(raw), 7):
         (folder / "3").write_bytes(raw[:size])
-        assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
+        assert provenance.read(folder, *answer) is saved_record(folder, 3) is None
     (folder / "3").write_bytes(raw)
     assert provenance.read(folder, *answer).digest.tolist() == [5, 6]
     assert provenance.read(folder, 3, answer[1], "0" * 32) is None
     (folder / "3").unlink()
-    assert provenance.read(folder, *answer) is provenance.saved_record(folder, 3) is None
+    assert provenance.read(folder, *answer) is saved_record(folder, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -120,13 +121,13 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
 def test_a_record_of_another_version_is_none(kept, raw):
     folder, _ = kept
     (folder / "3").write_bytes(raw + xxhash.xxh3_128_hexdigest(raw).encode())
-    assert provenance.saved_record(folder, 3) is None
+    assert saved_record(folder, 3) is None
 
 
 def test_a_record_under_the_name_of_another_shard_is_none(kept):
     folder, answer = kept
     (folder / "3").rename(folder / "4")
-    assert provenance.saved_record(folder, 4) is provenance.read(folder, 4, *answer[1:]) is None
+    assert saved_record(folder, 4) is provenance.read(folder, 4, *answer[1:]) is None
 
 
 def test_a_refusal_is_not_taken_for_absence(kept):

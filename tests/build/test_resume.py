@@ -17,6 +17,7 @@ import pytest
 from datacheck.build import make_shards, provenance, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import CacheFinisher
+from datacheck.build.staging import Staging
 from datacheck.build.target import FolderTarget
 from datacheck.cache import layout
 from datacheck.errors import (
@@ -31,7 +32,7 @@ from datacheck.plugins import resolve
 from datacheck.runtime import folders, fsops, machine
 from datacheck.runtime.fsops import System
 from datacheck.workers.parallel import TaskResult
-from tests.build.make import MIXED, job_of, mixed, schema_of, tree
+from tests.build.make import MIXED, job_of, mixed, saved_record, schema_of, tree
 from tests.build.test_faults import SLOW, built_here, published, start, wait_for_shards
 
 COUNTED = """
@@ -151,7 +152,8 @@ def edited(path, change):
 
 def renumbered(records):
     """Let a machine have made the second shard that makes something else of numbers: all else is as it was."""
-    provenance.write(records, replace(provenance.saved_record(records, 1), numerics="0" * 32))
+    answer = provenance.write(records, replace(saved_record(records, 1), numerics="0" * 32))
+    Staging(records.parent.parent).note_finished([answer])
 
 
 def replaced_by_folder(path):

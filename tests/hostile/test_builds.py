@@ -10,11 +10,12 @@ import pytest
 
 from datacheck.build import provenance
 from datacheck.build.builder import build_cache
+from datacheck.build.staging import Staging
 from datacheck.cache.verify import verify
 from datacheck.errors import StorageError
 from datacheck.runtime.hashing import digest_file, digest_head, digest_parts
 from datacheck.workers.wire import FRAME
-from tests.build.make import tree
+from tests.build.make import saved_record, tree
 from tests.build.rebuild import dataset, shards
 from tests.build.rebuild import job as job_of
 from tests.build.test_resume import golden, job, made, stagings, stopped  # noqa: F401  fixtures
@@ -84,10 +85,35 @@ def test_a_record_with_other_values_is_not_gone_on_with(job, made, golden, tmp_p
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    provenance.write(records, change(provenance.saved_record(records, 0)))
+    answer = provenance.write(records, change(saved_record(records, 0)))
+    Staging(folder).note_finished([answer])
     made.clear()
     built = build_cache(job, tmp_path / "out")
     assert (built.kept, tree(built.path)) == (2, golden)
+
+
+def test_a_shard_that_another_task_has_forged_is_made_again(job, made, golden, tmp_path):  # noqa: F811
+    """A task may write into the folders of all shards: a shard and its record may agree, and lie."""
+    stopped(job, tmp_path / "out", 3)
+    (folder,) = stagings(tmp_path / "out")
+    records = folder / "work" / "records"
+    one = saved_record(records, 0)
+    written = {record: name for name, record in (one.files | one.whole).items()}
+    name, path = next(
+        (name, path)
+        for path in (folder / "work" / "shards").rglob("c.0*")
+        if (name := written.get((path.stat().st_size, digest_file(path)))) is not None
+    )
+    size = path.stat().st_size
+    path.unlink()
+    path.write_bytes(bytes(size))
+    forged = {name: (size, digest_file(path))}
+    whole = one.whole | forged if name in one.whole else one.whole
+    provenance.write(records, replace(one, files=one.files | forged, whole=whole))
+    made.clear()
+    built = build_cache(job, tmp_path / "out")
+    assert (built.kept, tree(built.path)) == (2, golden)
+    assert 0 in made
 
 
 def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  # noqa: F811
@@ -95,15 +121,15 @@ def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
     provenance.write(
-        records, replace(provenance.saved_record(records, 0), made=np.broadcast_to(np.True_, 100))
+        records, replace(saved_record(records, 0), made=np.broadcast_to(np.True_, 100))
     )
-    assert provenance.saved_record(records, 0).made.shape == (100,)
+    assert saved_record(records, 0).made.shape == (100,)
     raw = (records / "0").read_bytes()[:-32].replace(b"[100]", b"[1000000000000]")
     _, body = FRAME.unpack_from(raw)
     raw = FRAME.pack(len(raw) - FRAME.size - body, body) + raw[FRAME.size :]
     (records / "0").unlink()
     (records / "0").write_bytes(raw + digest_parts([raw]).encode())
-    assert provenance.saved_record(records, 0) is None
+    assert saved_record(records, 0) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -112,8 +138,8 @@ def test_a_record_of_another_shape_is_not_gone_on_with(job, made, golden, tmp_pa
     stopped(job, tmp_path / "out", 3)
     (folder,) = stagings(tmp_path / "out")
     records = folder / "work" / "records"
-    found = replace(provenance.saved_record(records, 0), **{name: WRONG[name]})
-    provenance.write(records, found)
+    found = replace(saved_record(records, 0), **{name: WRONG[name]})
+    Staging(folder).note_finished([provenance.write(records, found)])
     if name == "g":
         (records / "0").unlink()
     made.clear()
@@ -132,7 +158,7 @@ def test_what_is_no_record_is_neither_waited_for_nor_read(job, made, golden, tmp
     if what == "sparse":
         os.truncate(path, 1 << 40)
     with pytest.raises(StorageError, match="records/1: "):
-        provenance.saved_record(path.parent, 1)
+        saved_record(path.parent, 1)
     if what != "folder":  # over a folder no record can be written
         made.clear()
         built = build_cache(job, tmp_path / "out")
