@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 # Attempts up to which `re` is used: a few milliseconds.
 WAYS = 300_000
-# Steps of a program, which counted repeats multiply.
+# Levels of groups in a pattern, and steps of its program, which counted repeats multiply.
+_MOST_LEVELS = 50
 _MOST_STEPS = 4_000
 # Characters of a lookahead: it runs at every position.
 _MOST_LOOKAHEAD = 100
@@ -84,6 +85,7 @@ def parse_tree(expression: str) -> Any:
     except (re.error, RecursionError, OverflowError) as error:
         msg = f"is malformed: {error}"
         raise ValueError(msg) from error
+    _check_depth(tree)
     for kind, value in _every(tree):
         if str(kind) in _REFUSED:
             msg = f"has {_REFUSED[str(kind)]}, which is not read here"
@@ -95,6 +97,15 @@ def parse_tree(expression: str) -> Any:
         msg = f"is longer than {_MOST_STEPS:,} characters once its counted repeats are written out"
         raise ValueError(msg)
     return tree
+
+
+def _check_depth(nodes: Nodes, left: int = _MOST_LEVELS) -> None:
+    if not left:
+        msg = f"has groups nested more than {_MOST_LEVELS} deep"
+        raise ValueError(msg)
+    for kind, value in nodes:
+        for inner in _inside(kind, value):
+            _check_depth(inner, left - 1)
 
 
 def _inside(kind: Any, value: Any) -> list[Any]:

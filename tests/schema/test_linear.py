@@ -189,6 +189,8 @@ def test_a_name_that_stands_twice_is_tried_in_all_ways():
         ("a++", "a possessive repeat"),
         ("(?=.*b)a", "looks ahead, or back, by more than 100"),
         ("(", "is malformed"),
+        ("(" * 50 + "a" + ")" * 50, "has groups nested more than 50 deep"),
+        ("(" * 90 + "x" + ")*" * 90, "has groups nested more than 50 deep"),
         ("(?:a{100}){100}", "longer than 4,000"),
     ],
 )
