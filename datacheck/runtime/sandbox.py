@@ -351,6 +351,7 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
+    "flock": (73, 32),  # a lock in the data, which others may wait for
     "truncate": (76, 45),  # Landlock checks it from version 3 on
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),
@@ -381,6 +382,10 @@ _OWN_PROCESS_CALLS: dict[str, tuple[int, int]] = {
     "sched_setaffinity": (203, 122),
 }
 _NEWEST = 450  # the newest call that was reviewed; calls of later kernels fail as unknown
+# The numbers that all architectures share begin here. Later kernels give old tables new calls, which
+# stand between the last reviewed one (rseq; kexec_file_load) and these.
+_SHARED_FIRST = 424
+_OLD_LAST = (334, 294)
 # Commands refused by an argument of the call. fcntl: signals to any process when a file is ready,
 # large pipes, leases, locks on parts of a file, hints for its device. prctl: outliving the parent.
 _COMMANDS = (
@@ -462,6 +467,9 @@ def _filter_program(column: int, architecture: int, *, writes: bool) -> Iterable
         yield _instruction(_AT_LEAST, _X32, 0, 1)
         yield _instruction(_RETURN, refusal)
     yield _instruction(_AT_LEAST, _NEWEST + 1, 0, 1)
+    yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
+    yield _instruction(_AT_LEAST, _SHARED_FIRST, 2, 0)
+    yield _instruction(_AT_LEAST, _OLD_LAST[column] + 1, 0, 1)
     yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
     yield _instruction(_EQUAL, _CLONE3[column], 0, 1)
     yield _instruction(_RETURN, _REFUSE | errno.ENOSYS)
