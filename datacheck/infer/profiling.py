@@ -197,7 +197,9 @@ def profile_by_schema(
 def _profile_of(outcome: TaskResult, *, thinned: bool) -> SampleProfile:
     samples = 0
     failed = len(outcome.deaths)
-    unread = [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
+    unread = [  # of a crash the last line of its traceback
+        f"{death.item['path']}: {death.how.strip().splitlines()[-1]}" for death in outcome.deaths
+    ]
     unsupported = set[str]()
     near_names = dict[str, str]()
     fields = dict[str, FieldProfile]()

@@ -245,6 +245,8 @@ def _processor_time(pid: int) -> float:
 
 
 _POLL_S = 0.2
+_NOISE_BYTES = 256 << 10  # of what a parser prints
+_TAIL_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
 # exit codes by which a child reports the reason
 _NO_MEMORY = 77
@@ -485,6 +487,57 @@ class Process(Protocol):
         """Kill the process and its group."""
 
 
+class _SealedFile:
+    """Memory that a child may write but not resize: else our map of it could kill this process.
+
+    The map is all that this process uses, so the position and the flags of the open file, which the
+    child shares, are of no effect here.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self._descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self._descriptor, size)
+        fcntl.fcntl(
+            self._descriptor,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+        )
+        self.map = mmap.mmap(self._descriptor, size)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def clear(self) -> None:
+        """Let the child write from the start, over nothing."""
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        if self.map[0]:
+            self.map[:] = bytes(len(self.map))
+
+    def tail(self) -> bytes:
+        """Return the last bytes that were written."""
+        return self.map[:].rstrip(b"\0")[-_TAIL_BYTES:]
+
+    def close(self) -> None:
+        self.map.close()
+        os.close(self._descriptor)
+
+
+class _TemporaryFile:
+    """A file for what a child writes that is trusted, as much as it likes."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+        self.fileno, self.close = self._file.fileno, self._file.close
+
+    def clear(self) -> None:
+        self._file.seek(0)  # the child writes at the same position
+        self._file.truncate()
+
+    def tail(self) -> bytes:
+        self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return self._file.read()
+
+
 class _Started(subprocess.Popen[bytes]):
     """A separately started process."""
 
@@ -507,16 +560,12 @@ class Child:
         self._limits, self._program = limits, program
         self._process: Process | None = None
         self._over = threading.Event()
-        self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self._shared, COUNTER.size)
-        # Seals: if a child truncated the file, reading our map of it would kill this process.
-        fcntl.fcntl(
-            self._shared,
-            fcntl.F_ADD_SEALS,
-            fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+        self._counter = _SealedFile("datacheck-counter", COUNTER.size)
+        # What the child prints. A parser may not fill the disk by it; the user's own code, which a
+        # refused `print` would end, may.
+        self._noise = (
+            _SealedFile("datacheck-stderr", _NOISE_BYTES) if program.doubted else _TemporaryFile()
         )
-        self._counter = mmap.mmap(self._shared, COUNTER.size)
-        self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
     def _start(self) -> Process:
         # Even if there is a process: another thread may have started it meanwhile, and be closing it.
@@ -535,7 +584,7 @@ class Child:
             )
             environment.pop("PYTHONPATH", None)
             arguments = [
-                str(self._shared),
+                str(self._counter.fileno()),
                 str(memory if program.limited else 0),
                 str(os.getpid()),
                 "",
@@ -560,7 +609,12 @@ class Child:
         folders = [*([str(Path.cwd())] if self._program.beside else []), *module_folders()]
         if self._program.doubted:
             forked = fork(
-                arguments[1], arguments[3], environment, self._shared, self._noise.fileno(), folders
+                arguments[1],
+                arguments[3],
+                environment,
+                self._counter.fileno(),
+                self._noise.fileno(),
+                folders,
             )
             if forked is not None:
                 return forked
@@ -568,8 +622,8 @@ class Child:
             [sys.executable, "-P", "-c", _BOOT, *arguments, *folders],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._noise,
-            pass_fds=[self._shared],
+            stderr=self._noise.fileno(),
+            pass_fds=[self._counter.fileno()],
             env=environment,
             process_group=0,
         )
@@ -590,9 +644,8 @@ class Child:
             patience: allowed seconds without a heartbeat, if more than the limit's.
         """
         process = self._start()
-        COUNTER.pack_into(self._counter, 0, 0, 0, -1)
-        self._noise.seek(0)  # the child writes at the same position
-        self._noise.truncate()
+        COUNTER.pack_into(self._counter.map, 0, 0, 0, -1)
+        self._noise.clear()
         memory = self.budget(self._item(task)).memory_terms
         limits = _answer_limits(task) if self._program.doubted else UNLIMITED
         silence = max(patience, self._limits.item_s)
@@ -711,7 +764,7 @@ class Child:
 
     def signs(self) -> tuple[int, int, int]:
         """Return the current item, the number of heartbeats, its files' bytes (-1: unknown)."""
-        item, beats, nbytes = COUNTER.unpack_from(self._counter, 0)
+        item, beats, nbytes = COUNTER.unpack_from(self._counter.map, 0)
         return item, beats, nbytes
 
     def _item(self, task: dict[str, Json]) -> Json:
@@ -800,9 +853,7 @@ class Child:
         return received
 
     def _last_words(self) -> str:
-        self._noise.seek(0, os.SEEK_END)
-        self._noise.seek(max(0, self._noise.tell() - 2000))
-        lines = self._noise.read().decode("utf-8", "replace").strip().splitlines()
+        lines = self._noise.tail().decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
 
     def end(self) -> None:
@@ -833,7 +884,6 @@ class Child:
             self.close()
             self._noise.close()
             self._counter.close()
-            os.close(self._shared)
 
 
 def _error(name: str, text: str) -> DatacheckError:
@@ -884,6 +934,11 @@ def file_bytes(task: Any) -> int:
     return max(inner + int(task.get("nbytes") or 0), listed_bytes, int(task.get("file_bytes") or 0))
 
 
+_MOST_TEXT = 480 << 20
+_MOST_VALUES = 30_000_000
+_MOST_ARRAYS = 2 << 30
+
+
 def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:
     """Return the size limits of an answer, by the bytes of the files that it is made from."""
     nbytes = task.get("nbytes", 0)
@@ -893,8 +948,8 @@ def _answer_limits(task: Mapping[str, Json]) -> FrameLimits:
             nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
     return FrameLimits(
         # a line of a packed (compressed) file may take a hundred times its size as JSON
-        text=(32 << 20) + 64 * nbytes,
-        values=2_000_000 + 16 * nbytes,
-        arrays=(128 << 20) + 64 * nbytes,
+        text=(32 << 20) + min(64 * nbytes, _MOST_TEXT),
+        values=2_000_000 + min(16 * nbytes, _MOST_VALUES),
+        arrays=(128 << 20) + min(64 * nbytes, _MOST_ARRAYS),
         alike=(512 << 20) + 1024 * nbytes,  # a row of one byte may have hundreds of columns
     )

@@ -294,7 +294,9 @@ def decode(
         raise ValueError(msg)
     view = memoryview(frame)[FRAME.size :]
     place, spread = head_size, 0
-    mark, _, text = str(view[:head_size], "utf-8").partition("\n")
+    line = frame.find(b"\n", FRAME.size, FRAME.size + head_size) - FRAME.size
+    # ASCII, as `encode` writes: one other character would let each take four bytes of memory.
+    mark, text = str(view[: max(line, 0)], "ascii"), str(view[line + 1 : head_size], "ascii")
 
     def hook(item: dict[str, Any]) -> Any:
         nonlocal place, spread

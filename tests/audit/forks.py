@@ -30,7 +30,7 @@ def forked_loaders() -> Iterator[None]:
                 arguments[1],
                 arguments[3],
                 environment,
-                loader._shared,
+                loader._counter.fileno(),
                 loader._noise.fileno(),
                 module_folders(),
             )
