@@ -19,7 +19,7 @@ from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, Usag
 from datacheck.export.verdict import ScannedSamples
 from datacheck.formats.limits import path_below
 from datacheck.runtime import folders, fsops, new_folder
-from datacheck.runtime.beneath import File, check_holes, stamp_of
+from datacheck.runtime.beneath import File, stamp_of
 from datacheck.sources.lerobot import INFO, folder_of
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
@@ -252,7 +252,7 @@ def _copy_videos(
         goal = staged / target
         fsops.make_directory(goal.parent, sync=False)
         with fsops.guarded(str(video)):
-            check_holes(video)
+            fsops.refuse_holes(video)
             opened = video.open("rb", buffering=0)
         with opened:
             before = stamp_of(os.fstat(opened.fileno()))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from datacheck.errors import (
@@ -24,7 +24,7 @@ from datacheck.errors import (
 from datacheck.model.finding import Finding, Progress
 from datacheck.plugins import discover, resolve
 from datacheck.runtime import folders, fsops
-from datacheck.runtime.beneath import File, check_holes
+from datacheck.runtime.beneath import File
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
 from datacheck.sources.planning import place_text
@@ -224,12 +224,19 @@ def fix(
 def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
     """Return the paths that the listing leaves out and the copy lacks, and why.
 
-    A Zarr folder is copied with all its files, also those that the listing leaves out.
+    A Zarr folder is copied with all its files, also those that the listing leaves out. Elsewhere a
+    file of that name in the copy is another one: names that are no UTF-8 are escaped, and a repair
+    may write a file.
     """
+    find = run.listing.entries.find
     return {
         path: why
         for path, why in run.listing.skipped
-        if not root_of(run.listing.roots, path)[0] and not os.path.lexists(target / path)
+        if not root_of(run.listing.roots, path)[0]
+        and not (
+            any(find(str(folder)) >= 0 for folder in PurePosixPath(path).parents)
+            and os.path.lexists(target / path)
+        )
     }
 
 
@@ -433,7 +440,7 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
     source = roots.file(item["path"])
     try:
         with fsops.guarded(str(source)):
-            _check_holes(source)
+            fsops.refuse_holes(source)
             resolve(task["function"])(task["said"], source, Path(task["goal"]))
             os.close(source.descriptor())  # raises if the file changed since the scan
     except FormatError as error:
@@ -443,19 +450,9 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> str:
     return ""
 
 
-def _check_holes(source: File) -> None:
-    try:
-        check_holes(source)
-    except OSError as error:
-        if error.errno != errno.EFBIG:
-            raise
-        msg = f"{source}: {error.strerror}. Remove it, or write it without holes."
-        raise UsageError(msg) from error
-
-
 def _copied(source: File, goal: Path) -> None:
     """Copy a file and its times, but not its mode and attributes: they may include a setuid bit."""
-    _check_holes(source)
+    fsops.refuse_holes(source)
     with source.open("rb", buffering=0) as stored, goal.open("xb", buffering=0) as copy:
         _copy_data(stored.fileno(), copy.fileno())
     status = source.stat()

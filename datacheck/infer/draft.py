@@ -357,7 +357,8 @@ def _are_few(main: _MainFiles, files: DataFiles, profile: SampleProfile) -> bool
     if len(main.paths) == len(files.readable):
         return False
     is_picture = main.ending.lower() in PICTURES
-    return is_picture or UNTYPED in profile.fields or not files.are_half(main.paths)
+    unread = not profile.fields or UNTYPED in profile.fields
+    return is_picture or unread or not files.are_half(main.paths)
 
 
 def _draft_any_files(files: DataFiles, profile: SampleProfile) -> Draft:

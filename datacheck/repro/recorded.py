@@ -19,7 +19,7 @@ import orjson
 
 from datacheck.errors import UsageError
 from datacheck.runtime.beneath import read_file
-from datacheck.runtime.documents import MIB, check_values, count_values, open_document
+from datacheck.runtime.documents import MIB, VALUES, check_values, count_values, open_document
 
 VERSION = 1
 ENVIRONMENT = "env.json"
@@ -48,6 +48,7 @@ _NOTED = 64 * MIB  # limit in bytes of the notes over all ranks
 _STATUS_CHARS = 200  # characters of how a rank ended: "done", or the name of an exception
 _STARTS = 96 * MIB  # limit in bytes over all ranks
 _START_VALUES = 500_000  # limit for one rank
+_DOCUMENT_VALUES = 500_000
 _STATES = ("weights", "optimizer")  # large parts of a start: a value for each tensor
 _VALUE_BYTES = 64  # memory of each value
 # Limits over all ranks, since all evaluations of both runs are held: values, and bytes
@@ -147,13 +148,13 @@ def _skip_line(file: Any) -> None:
         pass
 
 
-def _loaded(raw: bytes) -> Any:
+def _loaded(raw: bytes, most: int = VALUES) -> Any:
     """Return a JSON value; texts may hold lone surrogates (from file names), numbers any digits.
 
     Raises:
         ValueError: the bytes are not JSON, nested too deep, or hold too many values.
     """
-    check_values(raw)
+    check_values(raw, most)
     if not _BEYOND.search(raw):
         return orjson.loads(raw)
     try:
@@ -478,13 +479,13 @@ def _check_version(path: Path, start: Line) -> None:
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        value = _loaded(read_file(path, _FILE_BYTES, links=False))
+        value = _loaded(read_file(path, _FILE_BYTES, links=False), _DOCUMENT_VALUES)
     except FileNotFoundError:
         notes.append(f"{path.name}: is missing")
     except OSError as error:
         notes.append(f"{path.name}: {(error.strerror or str(error)).lower()}")
     except ValueError:
-        notes.append(f"{path.name}: is no JSON")
+        notes.append(f"{path.name}: is no JSON of at most {_DOCUMENT_VALUES:,} values")
     else:
         if isinstance(value, dict):
             return value

@@ -17,8 +17,10 @@ from datacheck.errors import (
     OutOfSpaceError,
     StorageError,
     SyncFailedError,
+    UsageError,
     check_name,
 )
+from datacheck.runtime.beneath import File, check_holes
 
 _EXCHANGE = 2  # RENAME_EXCHANGE
 _AT_FDCWD = -100  # AT_FDCWD
@@ -162,6 +164,22 @@ def guarded(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise as_storage_error(error, path) from error
+
+
+def refuse_holes(source: File) -> None:
+    """Refuse to copy a file with more than 16 GiB of holes.
+
+    Raises:
+        UsageError: it has more.
+        OSError: it is missing.
+    """
+    try:
+        check_holes(source)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        msg = f"{source}: {error.strerror}. Remove it, or write it without holes."
+        raise UsageError(msg) from error
 
 
 @contextlib.contextmanager

@@ -351,7 +351,6 @@ _REFUSED_CALLS: dict[str, tuple[int | None, int]] = {
     "removexattr": (197, 14),
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
-    "flock": (73, 32),  # a lock in the data, which others may wait for
     "truncate": (76, 45),  # Landlock checks it from version 3 on
     "landlock_create_ruleset": (444, 444),
     "landlock_add_rule": (445, 445),

@@ -18,11 +18,12 @@ import numpy as np
 from datacheck.errors import StorageError
 from datacheck.formats.base import format_of
 from datacheck.model.finding import Progress, Tick
+from datacheck.runtime.hashing import shortened
 from datacheck.scan.file_parts import FileCutter
 from datacheck.scan.measure_tasks import MeasuredItems, ScanJob, task_wire
 from datacheck.scan.rows import BoundedTables, share_keys, unread_rows
 from datacheck.scan.run_dir import Journal
-from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.base import LONGEST_PASSED, MOST_PASSED, Item, Source, Unread
 from datacheck.sources.listing import Listing, stat_entry
 from datacheck.sources.roots import NOT_WHOLE, Entries, Entry, encoded_digest
 from datacheck.workers.parallel import Death, TaskResult, Tasks, ordered_map
@@ -36,8 +37,6 @@ SMALL_BYTES = 256 << 20
 SMALL_ITEMS = 40_000
 
 NOT_HERE = "not read on this machine"  # prefix of reasons that say nothing about the file
-
-_UNDECLARED_KEPT = 1000  # names, each of at most 1,000 characters
 
 _MEASURE = "datacheck.scan.worker:measure_items"
 
@@ -95,8 +94,8 @@ class MeasureResult:
                 self.entries.numbers[place] = entry[1:6]
                 self.entries.digests[place] = encoded_digest(entry.digest)
         # The first names in order, whichever task came first.
-        names = sorted(self.undeclared.union(first.undeclared))
-        self.undeclared = set(names[:_UNDECLARED_KEPT])
+        names = (shortened(name, LONGEST_PASSED) for name in first.undeclared)
+        self.undeclared = set(sorted(self.undeclared.union(names))[:MOST_PASSED])
         self.deaths += first.deaths
         for crash in first.crashes:
             self.crashes.setdefault(crash["measure"], crash)

@@ -199,8 +199,11 @@ def list_lines(table: Table, schema: Schema | None) -> list[str]:
 
 
 def can_be_listed(line: str) -> bool:
-    """Tell whether a list keeps a name unchanged: no line break, no space at either end."""
-    return line.splitlines() == [line.strip()]
+    """Tell whether a list keeps a name unchanged.
+
+    It has no line break, no space at either end, and no byte order mark at its start.
+    """
+    return line.splitlines() == [line.strip()] and not line.startswith("\ufeff")
 
 
 def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, Path]:

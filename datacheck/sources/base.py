@@ -37,6 +37,9 @@ from datacheck.sources.fields import ContainerNames, FieldMap, Shelf, Values, ch
 from datacheck.sources.opening import Opener
 from datacheck.workers.child import Pulse
 
+MOST_PASSED = 1_000  # names of values that are passed over, and bytes of one as JSON
+LONGEST_PASSED = 1_000
+
 Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 64 << 20
@@ -453,7 +456,13 @@ class Source(ABC):
             facts = {"unread": np.array(len(passed))}
             self._unread[item.path] = facts | ({"opaque": np.array(1)} if container.opaque else {})
             if self.unlisted or self.way(item.split)[0].everything:
-                self.passed.update(storable(list(passed)))
+                self._note_passed(storable(list(passed)))
+
+    def _note_passed(self, names: Iterable[str]) -> None:
+        """Keep the first names in order, shortened: the coordinator shows some."""
+        self.passed.update(shortened(name, LONGEST_PASSED) for name in names)
+        if len(self.passed) > 2 * MOST_PASSED:
+            self.passed = set(sorted(self.passed)[:MOST_PASSED])
 
     def with_companions(
         self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf
@@ -494,7 +503,7 @@ class Source(ABC):
         unlisted_values, passed = self.way(item.split)[0].unlisted(
             container, (listed, 0), prefix, known
         )
-        self.passed.update(passed)
+        self._note_passed(passed)
         return unlisted_values
 
     def left_out(self, path: str, values: Values) -> None:

@@ -602,6 +602,25 @@ def test_a_list_is_cut_into_lines_as_the_scan_cuts_it(place, sign):
         assert [line.removesuffix("\n") for line in file] == names
 
 
+def test_a_file_whose_name_is_no_text_is_named_though_another_has_its_escaped_name(place):
+    np.save(place / "data/a.npy", cloud(1))
+    (place / "data/train.txt").write_text("a\nabsent\n")
+    folder = os.fsencode(place / "data") + b"/"
+    for name in (b"t\xff.csv", rb"t\xff.csv"):
+        Path(os.fsdecode(folder + name)).write_bytes(b"1\n")
+    schema = parse_schema(
+        CLOUDS.replace('{files: "*.npy"}', '{files: "{id}.npy", list: "{split}.txt"}')
+    )
+    repaired = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
+    assert [path for path, _ in repaired.dropped] == [r"t\xff.csv"]
+    assert sorted(os.listdir(os.fsencode(place / "copy"))) == [
+        b"a.npy",
+        rb"t\xff.csv",
+        b"train.txt",
+        b"train.txt.rejected",
+    ]
+
+
 def test_a_list_whose_repair_loses_a_sample_is_put_back(place, monkeypatch):
     for name in "ab":
         np.save(place / f"data/{name}.npy", cloud(1))

@@ -200,6 +200,19 @@ def test_what_cannot_be_drafted_is_refused(tmp_path):
         draft(tmp_path / "d")
 
 
+def test_one_large_file_that_cannot_be_read_does_not_keep_the_others_from_being_read(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/x.h5").write_bytes(np.random.default_rng(0).bytes(1 << 20))
+    for number in range(20):
+        image = Image.fromarray(np.full((8, 8, 3), 10 * number, np.uint8))
+        image.save(tmp_path / f"d/{number:02d}.png")
+    drafted = draft(tmp_path / "d")
+    scanned = run_scan(parse_schema(drafted.text), Request(tmp_path / "d", output=tmp_path / "run"))
+    status = dict(zip(scanned.table.files, scanned.table.status.tolist(), strict=True))
+    assert [name for name, bad in status.items() if bad] == ["x.h5"]
+    assert len(status) == 21
+
+
 def test_strange_names_and_values_still_make_a_schema_that_loads(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(4):

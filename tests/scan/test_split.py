@@ -62,6 +62,11 @@ def test_groups_that_share_a_copy_are_one():
     assert split.merged_units(table, list("uvwxyz")).tolist() == list(range(6))
 
 
+def test_a_name_that_a_list_would_change_is_not_listed():
+    listed = ["a", "a b", "\ufeffa", " a", "a ", "a\nb", "a\x85b", "a\u2028b", "b\ufeff"]
+    assert [name for name in listed if split.can_be_listed(name)] == ["a", "a b", "b\ufeff"]
+
+
 def test_keys_come_from_columns_and_file_patterns():
     schema = make_schema(samples={"files": "{scene}_{take}.npy"})
     table = make_table(["a_0.npy", "a_1.npy", "b_0.npy"])

@@ -3,6 +3,8 @@
 import itertools
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datacheck.model.table import Measured, concatenate
@@ -153,3 +155,17 @@ def test_a_later_scan_of_fewer_wide_episodes_judges_as_a_first_one_does(tmp_path
     for number in (20, 21):
         write(number)
     assert verdict() == "pass"
+
+
+def test_long_names_of_values_that_are_not_read_take_little_room(tmp_path):
+    """Columns of time spans are not read: 40 names of 100,000 characters each."""
+    (tmp_path / "data").mkdir()
+    spans = pa.array([1, 2], pa.duration("s"))
+    for file in range(2):
+        names = {f"{file}{number}" + "n" * 100_000: spans for number in range(20)}
+        pq.write_table(pa.table({"x": [1.0, 2.0]} | names), tmp_path / f"data/{file}.parquet")
+    schema = parse_schema(
+        "datacheck: 1\nname: s\nsamples: {files: '*.parquet', each: row}\nfields: {x: {}}\n"
+    )
+    run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run"))
+    assert sum(path.stat().st_size for path in (tmp_path / "run").iterdir()) < 1_000_000
