@@ -80,6 +80,8 @@ class Format:
         member: as `parse`, for a file inside an archive; set by formats that read parts of a file
             on disk.
         points: whether reading can start only at some rows (`Container.seek_points`).
+        stems: ends of names before the suffix, in lower case, if the suffix alone may also mean
+            another format: most .ts files are videos or code.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Format:
     beside: tuple[str, ...] = ()
     member: Callable[[bytes, Hint], Container] | None = None
     points: bool = False
+    stems: tuple[str, ...] = ("",)
 
     @property
     def may_be_empty(self) -> bool:
@@ -119,8 +122,9 @@ def format_of(name: str) -> Format | None:
     # Try the longest suffix first.
     dot = lowered.find(".", lowered.rfind("/") + 1)
     while dot >= 0:
-        if lowered[dot:] in by_suffix:
-            return by_suffix[lowered[dot:]]
+        found = by_suffix.get(lowered[dot:])
+        if found is not None and lowered.endswith(found.stems, 0, dot):
+            return found
         dot = lowered.find(".", dot + 1)
     return None
 

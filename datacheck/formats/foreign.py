@@ -55,7 +55,12 @@ UNSUPPORTED = (
     UnsupportedFormat("NIfTI", (".nii", ".nii.gz"), f"save the volume as .npy, or {_LOADER}"),
     UnsupportedFormat("DICOM", (".dcm",), f"save the pixels as .npy, or {_LOADER}"),
     UnsupportedFormat(
-        "video", (".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts"), _LOADER, (b"\x1aE\xdf\xa3",)
+        "video", (".avi", ".mkv", ".webm", ".mpg", ".mpeg"), _LOADER, (b"\x1aE\xdf\xa3",)
+    ),
+    UnsupportedFormat(
+        "video or code",
+        (".ts",),
+        f"name time series of sktime NAME_TRAIN.ts or NAME_TEST.ts; of another file, {_LOADER}",
     ),
     UnsupportedFormat(
         "ZED recording", (".svo", ".svo2"), f"export it with the ZED SDK, or {_LOADER}"

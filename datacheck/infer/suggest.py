@@ -72,18 +72,11 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
     stems = {
         _stem(path[-1], end) for kind, end in zip(kinds, endings, strict=True) for path in kind
     }
-    if [len(kind) for kind in kinds] == [1] and not PATTERN_SIGNS.intersection("".join(stems)):
+    is_one_file = [len(kind) for kind in kinds] == [1]
+    if is_one_file and not PATTERN_SIGNS.intersection("".join(stems)):
         stem = stems.pop()
     else:
-        stem = "" if stems == {""} else "{split}" if _splits(stems, levels) else "{id}"
-        suffixes = {name.rpartition("-")[2] for name in stems}
-        prefixes = {name.partition("-")[0] for name in stems}
-        if stem == "{id}" and endings[0].endswith(NUMBER) and _splits(suffixes, levels):
-            # As TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
-            stem = "{id}-{split}"
-        elif stem == "{id}" and _splits(prefixes, levels) and all(map(_IN_SHARDS.fullmatch, stems)):
-            # As Hugging Face names its files: train-00000-of-00003.parquet
-            stem = "{split}-{shard}-of-{shards}"
+        stem = "" if stems == {""} else _stem_pattern(stems, endings, levels)
     return [
         "/".join([*(level[n] for level in levels), stem + end]) for n, end in enumerate(endings)
     ]
@@ -141,6 +134,27 @@ def around_split(folder: str) -> tuple[str, str, str] | None:
     if found is None or PATTERN_SIGNS.intersection(folder):
         return None
     return folder[: found.start(1)], found[2], found[1]
+
+
+def _stem_pattern(
+    stems: set[str], endings: Sequence[str], upper_levels: Sequence[Sequence[str]]
+) -> str:
+    """Return a pattern of the names of files without their endings."""
+    if _splits(stems, upper_levels):
+        return "{split}"
+    suffixes = {name.rpartition("-")[2] for name in stems}
+    if endings[0].endswith(NUMBER) and _splits(suffixes, upper_levels):
+        # As TensorFlow Datasets names its files: bridge-train.tfrecord-00000-of-00512
+        return "{id}-{split}"
+    prefixes = {name.partition("-")[0] for name in stems}
+    if _splits(prefixes, upper_levels) and all(map(_IN_SHARDS.fullmatch, stems)):
+        # As Hugging Face names its files: train-00000-of-00003.parquet
+        return "{split}-{shard}-of-{shards}"
+    ends = {stem.rpartition("_")[2].lower() if stem.find("_") > 0 else "" for stem in stems}
+    if len(endings) == 1 and len(ends) > 1 and _splits(ends, upper_levels):
+        # As archives name the parts of each dataset: Vowels_TRAIN.ts, Vowels_TEST.ts
+        return "{id}_{split}"
+    return "{id}"
 
 
 def _splits(names: set[str], upper_levels: Sequence[Sequence[str]]) -> bool:

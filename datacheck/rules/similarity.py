@@ -546,7 +546,7 @@ def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
     """
     present = set(rows.splits.present()) - {""}
     declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
-    order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
+    order = declared or sorted(present, key=lambda s: (s.lower() not in _FIRST, s))
     places = {split: i for i, split in enumerate(order)}
     splits = rows.splits
     return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[

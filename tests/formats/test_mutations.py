@@ -33,6 +33,7 @@ PURE = (
         "rosbag",
         "rosbag2",
         "safetensors",
+        "sktime",
         "tar",
         "text",
     ),

@@ -1,0 +1,2 @@
+import { test } from "x";
+export const a = 1;

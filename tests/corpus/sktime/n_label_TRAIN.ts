@@ -1,0 +1,5 @@
+@problemName p
+@classLabel true a b
+@data
+1,2:a
+1,2:c

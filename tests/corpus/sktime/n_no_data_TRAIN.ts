@@ -1,0 +1,3 @@
+@problemName p
+@classLabel true a
+1,2:a

@@ -1,0 +1,4 @@
+@problemName p
+@classLabel true a
+@data
+1,2:3:a

@@ -1,0 +1,5 @@
+@problemName p
+@timeStamps true
+@classLabel true a
+@data
+(0,1),(1,2):a
