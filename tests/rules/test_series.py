@@ -313,6 +313,59 @@ def test_max_speed_is_allowed_and_a_little_more_is_not():
     assert found.cause.kind == "wrap"
 
 
+def walk(jump, *, after=0.0):
+    """Return nine steps of 1, then one of `jump`, then one of 1 + `after` and nine of 1."""
+    steps = np.array([1.0] * 9 + [jump, 1.0 + after] + [1.0] * 9)
+    return np.concatenate([[0.0], steps.cumsum()])[:, None] * [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("jumps", "beside", "wanted"),
+    [
+        # The excesses of 200 tracks in steps of a millionth to 1 have one spacing each of about
+        # log(k + 1) - log(k); four of 40 beyond a gap of log(40) x 4 = 14.8 are no chance.
+        ([41] * 4, 0, [(196, 200)]),
+        ([41] * 4, 30, []),  # the step beside is nearly as large: fast, but no jump
+        ([1.9] * 4, 0, []),  # no gap
+        ([41] * 11, 0, []),  # more than a twentieth
+    ],
+)
+def test_few_tracks_jump_beyond_a_gap_above_many_others_of_any_spread(jumps, beside, wanted):
+    """Half of all people stand still, so a deviation of the logarithm alone shows nothing."""
+    usual = 1 + 1e-6 ** (np.arange(200 - len(jumps)) / 200)
+    tracks = [walk(step) for step in usual] + [walk(step, after=beside) for step in jumps]
+    schema = "fields: {p: {role: position, shape: [T, 2]}}"
+    found = brief(said(schema, *({"p": track} for track in tracks)), "DC505")
+    assert found == [("jump", "warning", list(range(*rows))) for rows in wanted]
+
+
+@pytest.mark.parametrize(
+    ("others", "length", "wanted"),
+    [
+        ([25.0] * 3, 9, [37, 38, 39]),
+        ([25.0] * 2, 9, []),  # too few
+        ([25.0] * 5, 9, []),  # an eighth
+        ([10.1] * 3, 9, []),  # 1 % is within the tolerance
+        ([25.0] * 3, 8, []),  # seven steps
+    ],
+)
+def test_few_samples_with_another_time_step_are_named_without_a_declared_rate(
+    others, length, wanted
+):
+    clocks = [np.arange(20) * 10.0] * (40 - len(others))
+    clocks += [np.arange(length) * step for step in others]
+    schema = "fields: {t: {role: timestamp, shape: [T]}}"
+    found = brief(said(schema, *({"t": clock} for clock in clocks)), "DC503")
+    assert found == ([("step", "warning", wanted)] if wanted else [])
+
+
+def test_clocks_without_one_step_have_no_rate_to_compare():
+    rng = np.random.default_rng(0)
+    clocks = [{"t": np.cumsum(rng.uniform(0.5, 2, 20))} for _ in range(40)]
+    clocks += [{"t": np.arange(20.0) * 50}] * 3
+    assert brief(said("fields: {t: {role: timestamp, shape: [T]}}", *clocks), "DC503") == []
+
+
 @pytest.mark.parametrize("kind", ["delta", "absolute"])
 @pytest.mark.parametrize("lag", [-2, 0, 1, 4])
 def test_the_lag_is_found_by_correlation(kind, lag):

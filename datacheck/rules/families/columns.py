@@ -68,6 +68,13 @@ _FACTORS = (
     ("1/100", "hundredths of the others' unit (cm, %)", 100.0),
     ("1/1000", "thousandths of the others' unit (mm, ms)", 1000.0),
 )
+# Columns of places in a plane. Fewest samples of them, fewest and most of these in another unit, and
+# the least gap above all others.
+_PLANE = 2
+_FEWEST_PLACES = 30
+_FEWEST_SCALED = 3
+_FEW_PLACES = 0.1
+_GAP_OF_PLACES = 5.0
 _GAP = math.log(2)
 _FAR = math.log(10)
 _FAR_ALONE = math.log(20)
@@ -339,7 +346,10 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         counts as larger if a gap of at least a factor of 2 lies between a few samples and all
         others. The gaps of the columns of one set of samples must multiply to at least 10 (20 for
         one column), one factor must bring all of them into the range of the others, and either the
-        others lie within a decade, or at least 2 columns and 3 samples are affected. Axes: every
+        others lie within a decade, or at least 2 columns and 3 samples are affected. Positions of
+        two coordinates (at least 30 samples, 3 to a tenth of them odd): the larger coordinate is at
+        least 5 times that of all others, and one factor brings its largest into their range and its
+        median within a factor of 2 of theirs. Axes: every
         cloud has at least 100 rows, and its narrowest axis is at most half as wide as the next one.
         Rows: at least 20 rows, and at most a fifth, are more than 8 times as large as the third
         quartile, and hardly any lie between half of that size and that size; divided by the factor
@@ -384,7 +394,11 @@ def _odd_samples(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if tables is not None:
         most = int(float(case.options["share"]) * len(tables.at))
         yield from _rounded(rows, tables, most, case.spec)
-        yield from _scaled(rows, tables, most)
+        are_places = case.spec.role == "position" and tables.width == _PLANE
+        if are_places and len(tables.at) >= _FEWEST_PLACES:
+            yield from _scaled_places(rows, tables, int(_FEW_PLACES * len(tables.at)))
+        else:
+            yield from _scaled(rows, tables, most)
         yield from _reordered_quaternions(rows, tables, most)
         if _is_cloud(rows, tables, case.spec):
             yield from _exchanged(rows, tables, most)
@@ -628,6 +642,45 @@ def _scaled(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
         if cause is not None or (inside and narrow):
             yield _in_other_unit(rows, tables, places, scaled, cause)
             return
+
+
+def _scaled_places(rows: Rows, tables: _Tables, most: int) -> Iterator[Failure]:
+    """Yield few tracks in a plane that a factor of units brings to where all others are.
+
+    Notes:
+        Scenes differ in size and place, so the numbers of one scene may lie far from those of most
+        others, and a track may come near to an axis. So both coordinates are judged together, and
+        only a gap above all others counts that a factor of units explains.
+    """
+    peak = tables.peak.max(axis=1)
+    order = np.argsort(-peak, kind="stable")
+    size = peak[order]
+    if most < _FEWEST_SCALED or not size[most] > 0:
+        return
+    count = int(np.argmax(size[:most] / size[1 : most + 1])) + 1
+    far, rest = size[:count], size[count:]
+    if count < _FEWEST_SCALED or far[-1] < _GAP_OF_PLACES * rest[0]:
+        return
+    ratio = float(np.median(far) / np.median(rest))
+    fitting = [
+        (kind, words, factor)
+        for kind, words, factor in _FACTORS[1:]  # no angles
+        if far[0] <= math.exp(_SLACK) * factor * rest[0] and abs(math.log(ratio / factor)) < _GAP
+    ]
+    if len(fitting) != 1:
+        return
+    ((kind, words, factor),) = fitting
+    few = _mask(rows, tables.at[order[:count]])
+    yield Failure(
+        few,
+        f"{count_phrase(few, 'reach')} {format_number(float(far[-1]))} to "
+        f"{format_number(float(far[0]))}, the other {len(rest):,} at most "
+        f"{format_number(float(rest[0]))}.",
+        measured={"ratio": ratio},
+        cause=Cause(f"probably {words}", kind, factor),
+        kind="unit of places",
+        fix="Look at these samples; convert the coordinates if they are in another unit.",
+    )
 
 
 def _move_alike(tables: _Tables, places: list[int], scaled: Array) -> bool:

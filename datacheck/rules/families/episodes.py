@@ -571,6 +571,10 @@ def _collapsed(
 
 # Share of the steps above which long ones are due to the recording, not to gaps.
 _IRREGULAR = 0.1
+# Fewest steps that show a time step, fewest samples with another one, and largest share of them.
+_STEADY_STEPS = 8
+_FEWEST_OTHERS = 3
+_FEW = 0.1
 RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 
 
@@ -747,27 +751,26 @@ def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int, far: int) ->
     measures=(timing,),
     suppressed_by=("DC109", "DC122", "DC206", "DC221", "DC502"),
     applies=of_role("timestamp"),
-    defaults={"tolerance": 0.02},
-    unless=lambda s: (
-        ""
-        if s.episode is not None and s.episode.fps is not None
-        else "the schema says no episode fps"
-    ),
+    defaults={"tolerance": 0.02, "least": 30},
     paced=True,
 )
 def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
-    """Time stamps run at another rate than declared.
+    """Time stamps run at another rate than declared, or than nearly all others.
 
     What:
-        The inverse of the median time step is ``episode: {fps: ...}``.
+        The inverse of the median time step is ``episode: {fps: ...}``. Without a declared rate,
+        nine tenths of the samples have one median step, and no others keep to another one.
     Why it matters:
         Speeds, windows in seconds and pairs with video frames are all wrong by the same factor.
     Measure:
-        Median difference of neighbouring time stamps, in the declared unit.
+        Median difference of neighbouring time stamps, in the declared unit. Without a declared rate
+        a sample counts if it has at least 8 steps, none of them longer than its median step by 5 %
+        or more; at least three must deviate.
     When it is wrong:
-        The rate varies from episode to episode: remove ``fps``.
+        The rate varies from episode to episode: remove ``fps``, or ``DC503: off``.
     Options:
         tolerance: largest relative difference that is allowed (0.02).
+        least: fewest samples to compare without a declared rate (30).
     Bad::
 
         schema: {episode: {fps: 20}, fields: {t: {role: timestamp, shape: [T], unit: s}}}
@@ -791,7 +794,10 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     """
     episode = case.schema.episode
     measured = rows.measured("step")
-    if not measured.any() or episode is None or episode.fps is None:
+    if not measured.any():
+        return
+    if episode is None or episode.fps is None:
+        yield from _other_step(rows, case)
         return
     seconds = np.where(measured & (rows["step"] > 0), rows["step"], np.nan) * factor(
         case.spec.unit or "s"
@@ -813,6 +819,31 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             kind=cause.kind if cause is not None else "",
             order=np.abs(np.log(np.where(off, ratio, 1.0))),
         )
+
+
+def _other_step(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """Yield samples that keep to another time step than nearly all others do."""
+    steady = rows.measured("step", "longer") & (rows["step"] > 0)
+    steady &= (rows["steps"] >= _STEADY_STEPS) & (rows["longer"][:, 0] == 0)
+    total = int(steady.sum())
+    if total < int(case.options["least"]):
+        return
+    usual = float(np.median(rows["step"][steady]))
+    tolerance = float(case.options["tolerance"])
+    off = steady & (np.abs(rows["step"] / usual - 1) > tolerance)
+    count = int(off.sum())
+    if not _FEWEST_OTHERS <= count <= _FEW * total:
+        return
+    others = [format_number(float(step), case.spec.unit) for step in np.unique(rows["step"][off])]
+    yield Failure(
+        off,
+        f"{count_phrase(off, 'keep')} to a time step of {first_few(others)}; the other "
+        f"{total - count:,} to {format_number(usual, case.spec.unit)}.",
+        measured={"step": float(np.median(rows["step"][off])), "usual": usual},
+        fix="Look at how they were recorded: correct the time stamps, or resample the samples.",
+        kind="step",
+        order=np.abs(np.log(np.where(off, rows["step"] / usual, 1.0))),
+    )
 
 
 def _rate_cause(ratio: float, unit: str) -> Cause | None:

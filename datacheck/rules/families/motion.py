@@ -473,6 +473,12 @@ def _reshaped(mask: Array, far: Array, limit: float, kind: str, verb: str) -> Fa
     )
 
 
+# Share of the samples that may jump, and fewest of them; how far the gap is beyond chance (e^-8);
+# share of a step by which a jump exceeds the steps beside it.
+_TAIL = 0.05
+_FEWEST_IN_TAIL = 5
+_NO_CHANCE = 8.0
+_ALONE = 0.75
 _MOVED = frozenset({"position", "joint_angle", "rotvec"})
 LAGS = tuple(range(-5, 6))
 
@@ -572,7 +578,9 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Measure:
         Distance, largest change of an angle, or angle of rotation per step. For each episode, the
         step that exceeds both neighbours most is compared with the median and MAD of all episodes,
-        by its value and by its logarithm.
+        by its value and by its logarithm. Of 100 episodes or more, at most a twentieth also jump
+        where a gap in the sorted excesses, which is no chance in a tail of any weight, sets them
+        apart, and each of these steps is four times as large as those beside it.
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
@@ -612,6 +620,7 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         return
     score, logs = _outlying(np.where(measured, rows["lone"], np.nan))
     jumping = measured & (score > float(case.options["z"])) & (logs > float(case.options["logs"]))
+    jumping |= _apart(rows["lone"], rows["leap"], measured)
     if jumping.any():
         yield _jumping(rows, case, jumping, score, float(np.median(rows["lone"][measured])))
 
@@ -644,6 +653,32 @@ def _outlying(values: Array) -> tuple[Array, Array]:
         spread = max(least, 1.4826 * float(np.median(np.abs(scaled[finite] - middle))))
         deviations.append(np.where(finite, (scaled - middle) / spread, 0.0))
     return deviations[0], deviations[1]
+
+
+def _apart(lone: Array, leap: Array, measured: Array) -> Array:
+    """Return few samples whose isolated steps lie beyond a gap above those of many others.
+
+    Notes:
+        In the tail of a distribution, k times the logarithm of the ratio of the k-th largest number
+        to the next one follows one exponential distribution for all k (Renyi). The gap is no chance
+        where this number is far above the mean of the others, and the steps beyond it are jumps
+        where they are four times as large as the steps beside them.
+    """
+    judged = np.flatnonzero(measured & (lone > 0))
+    most = int(_TAIL * len(judged))
+    mask = np.zeros(len(lone), bool)
+    if most < _FEWEST_IN_TAIL:
+        return mask
+    order = judged[np.argsort(-lone[judged], kind="stable")]
+    places = np.arange(1, most + 1)
+    spacings = places * np.log(lone[order[:most]] / lone[order[1 : most + 1]])
+    last = int(np.argmax(spacings))
+    usual = (spacings.sum() - spacings[last]) / (most - 1)
+    beyond = order[: last + 1]
+    is_gap = spacings[last] > (_NO_CHANCE + math.log(most)) * usual
+    if is_gap and (lone[beyond] >= _ALONE * leap[beyond]).all():
+        mask[beyond] = True
+    return mask
 
 
 def _fast(rows: Rows, case: RuleContext, fast: Array, fps: float) -> Failure:
