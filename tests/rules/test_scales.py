@@ -361,6 +361,27 @@ def test_what_is_too_little_to_judge_raises_nothing():
         assert not kinds & {"DC225", "DC226", "DC228"}
 
 
+@pytest.mark.parametrize(
+    ("role", "count", "factor", "verdict"),
+    [
+        ("action", 15, 100, "fail"),
+        ("action", 15, 15, "pass"),  # less than 20 times the median
+        ("action", 7, 100, "skip"),
+        ("position", 15, 100, "skip"),
+        ("position", 29, 1, "skip"),
+        ("position", 30, 1, "pass"),
+    ],
+)
+def test_few_samples_are_compared_with_a_far_limit_or_skipped(role, count, factor, verdict):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(20, 3)).astype(np.float32) for _ in range(count)]
+    arrays[3] *= factor
+    found = judged_of(f"fields: {{x: {{role: {role}, shape: [T, 3]}}}}", [{"x": a} for a in arrays])
+    told = next(v for v in found.verdicts if v.code == "DC226")
+    assert str(told.verdict) == verdict
+    assert ("fewer than" in "; ".join([told.why, *told.unseen])) is (verdict == "skip")
+
+
 def test_codes_of_a_clean_mesh_of_quads_and_of_another_count():
     box = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], np.float32) + 3
     faces = np.array([[0, 1, 3], [0, 3, 2], [4, 5, 7], [4, 7, 6]])

@@ -264,16 +264,17 @@ def _scalars(rows: Rows, case: RuleContext) -> Iterator[tuple[str, Array, Array]
     applies=lambda s: leaf(s) and (s.role is None or s.role in _STRAYS) and not s.pixels_of,
     defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )
-def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """A sample differs greatly from all others in size, position, values or length.
 
     What:
         The rule compares the size of clouds and skeletons, the distance of positions from the
         origin, the largest value of actions, joint angles and values, and the number of rows. For
-        floating-point numbers without a role, it compares the largest value if all other samples
-        lie within a decade. For numbers without a role, it reports: samples with one value
-        throughout if nine tenths vary (also with the role ``value``); another rate (``rate``,
-        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number
+        floating-point numbers without a role, or in too few samples for z, it compares the largest
+        value if all other samples lie within a decade. For numbers without a role, it reports:
+        samples with one value throughout if nine tenths vary (also with the role ``value``);
+        another rate (``rate``, ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths
+        have; another number
         than 19 of 20 have; one whole number in at least three samples that is three times all
         others, which count from 0 or 1.
     Why it matters:
@@ -293,8 +294,9 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Options:
         z: |z| above which a sample is reported (8).
         far: |z| above which the finding is more than info (20).
-        least: fewest samples to judge (30); without a role, half of them for rates and other
-        numbers and a quarter for the largest value.
+        least: fewest samples for z (30). Half of them are enough for rates and other numbers. From
+        a quarter on, samples without a role and those too few for z, except of positions, are
+        compared with ``far`` times the median; fewer are skipped.
         distinct: fewest distinct values (10).
     Bad::
 
@@ -316,13 +318,26 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         Iglewicz and Hoaglin, 1993; their limit of 3.5 would report 3.3 % of clean log-normal sizes,
         8 reports none.
     """
+    measured = rows.measured("min")
+    least = int(case.options["least"])
+    # A place far from those of few others is no evidence of another unit.
+    fewest = least if case.spec.role in {"position", "pose"} else -(-least // 4)
+    if 0 < int(measured.sum()) < fewest:
+        yield Skip(measured, f"fewer than {pluralize(fewest)}")
+        return
     if case.spec.role in {None, "value"}:
         yield from _constant(rows, case)
     if case.spec.role is None:
         yield from _much_larger(rows, case)
         yield from _other_setting(rows, case)
         yield from _far_number(rows, case)
-        return
+    elif measured.any() and int(measured.sum()) < least:
+        yield from _much_larger(rows, case)
+    else:
+        yield from _far_by_z(rows, case)
+
+
+def _far_by_z(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for label, values, measured in _scalars(rows, case):
         judged = measured & np.isfinite(values)
         outliers, z = _robust_z(rows, values, judged, case)
@@ -343,9 +358,11 @@ def _much_larger(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     if not measured.any():
         return
     measured &= np.array([str(dtype).startswith("float") for dtype in rows["dtype"]], bool)
-    peak = np.maximum(np.abs(rows["min"]), np.abs(rows["max"])).max(axis=1)
+    low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
+    peak = np.maximum(np.abs(low), np.abs(high))
     measured &= np.isfinite(peak) & (peak > 0)
-    few = len(np.unique(peak[measured])) < min(int(case.options["distinct"]), int(measured.sum()))
+    # Both ends, as the largest number of each sample is 1 where all are normalised by it.
+    few = _kinds(low, high, measured) < min(int(case.options["distinct"]), int(measured.sum()))
     if 4 * int(measured.sum()) < int(case.options["least"]) or few:
         return
     ratio = np.where(measured, peak, 0.0) / float(np.median(peak[measured]))
