@@ -8,6 +8,8 @@ Where many rows name a file more than once, a group has the cells of all its row
 of words. Corners of boxes in four columns become "boxes" [N, 4] (x_min, y_min, x_max, y_max); a table
 with boxes has the columns width and height as "size" [width, height]. A row without a number in its
 four corners says that a picture has no box.
+
+Where the column holds numbers, ``/track/*`` gives a group for each of them: the rows of each track.
 """
 
 from __future__ import annotations
@@ -133,6 +135,63 @@ class RowsByFile(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._rows) * len(self.value_names)
+
+
+class RowsByNumber(Mapping[str, Any]):
+    """The values of a table by the whole number in one of its columns: tracks by their id.
+
+    ``/id/*`` gives the group ``id/17`` with the rows whose column ``id`` is 17, in their order.
+
+    Args:
+        values: each with a first axis of rows, by name.
+        column: the name of the column.
+        numbers: its cells.
+
+    Attributes:
+        unmatched: the reason for rows in no group, by the first of them.
+    """
+
+    def __init__(self, values: Mapping[str, Any], column: str, numbers: Array) -> None:
+        self._values = values
+        self._column = column
+        is_whole = np.isfinite(numbers) & (numbers == np.floor(numbers))
+        rows = np.flatnonzero(is_whole)
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        found, starts = np.unique(numbers[rows], return_index=True)
+        parts = np.split(rows, starts[1:]) if len(found) else []
+        self._rows = {
+            f"{column}/{int(number)}": part for number, part in zip(found, parts, strict=True)
+        }
+        odd = np.flatnonzero(~is_whole)
+        self.unmatched: dict[str, str] = {}
+        if len(odd):
+            others = f", and {len(odd) - 1:,} others hold none" if len(odd) > 1 else ""
+            reason = f"row {odd[0]:,} holds {numbers[odd[0]]:g} in place of a whole number{others}"
+            self.unmatched[f"{column}[{odd[0]}]"] = reason
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the groups that match a pattern."""
+        inside = {"": [self._column], self._column: list(self._rows)}
+        found = matching(pattern, lambda path: inside.get(path, ()), lambda _: True)
+        return [group for group in found if group in self._rows]
+
+    def __getitem__(self, name: str) -> Any:
+        *group, value = name.split("/", 2)
+        rows = self._rows["/".join(group)]
+        cells = self._values[value]
+        return [cells[row] for row in rows] if isinstance(cells, list) else cells[rows]
+
+    def column_of(self, name: str) -> str:
+        """Return the column of a value."""
+        return name.split("/", 2)[-1]
+
+    def __iter__(self) -> Iterator[str]:
+        for group in self._rows:
+            for name in self._values:
+                yield f"{group}/{name}"
+
+    def __len__(self) -> int:
+        return len(self._rows) * len(self._values)
 
 
 def _rows_by_path(

@@ -37,7 +37,7 @@ from datacheck.formats.limits import (
     text,
 )
 from datacheck.formats.parsed import conflict, from_json, parse_json
-from datacheck.formats.table_rows import RowsByFile
+from datacheck.formats.table_rows import RowsByFile, RowsByNumber
 from datacheck.model.arrow_arrays import numbers, present
 from datacheck.model.sample import Array
 from datacheck.runtime.beneath import AnyPath
@@ -248,6 +248,8 @@ def _open(path: AnyPath, hint: Hint) -> Values:
     data = _read(path)
     values = _parse(data, hint)
     between = _BETWEEN_CELLS.get(path.name.lower().removesuffix(_PACKED)[-4:])
+    if values.names() == ["table"] and values.read("table").ndim == 2:
+        return NumberTable({"table": values.read("table")})
     if between is not None and values.names() == ["columns", "table"]:
         return NamedTable({name: values.read(name) for name in values.names()})
     if between is None or values.names() != ["text"]:
@@ -313,8 +315,35 @@ class BrokenTable(Values):
         return super().read(name)
 
 
-class NamedTable(Values):
+class NumberTable(Values):
+    """A table of numbers; its rows can also be read by the whole number in one column."""
+
+    def column_names(self) -> list[str]:
+        """Return the names of the columns: ``column0`` and so on, without a header."""
+        return [f"column{index}" for index in range(self._values["table"].shape[-1])]
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the groups that match ``/column1/*``, and from then on list their values by name."""
+        column = pattern.strip("/").partition("/")[0]
+        if not isinstance(self._values, RowsByNumber):
+            names = self.column_names()
+            table = self._values["table"]
+            if table.ndim != 2 or names.count(column) != 1:
+                return super().groups(pattern)
+            self._values = RowsByNumber({"table": table}, column, table[:, names.index(column)])
+        return self._values.groups(pattern)
+
+    def unmatched(self) -> Mapping[str, str]:
+        """Return the reason for the rows that no group holds, by the first of them."""
+        return self._values.unmatched if isinstance(self._values, RowsByNumber) else {}
+
+
+class NamedTable(NumberTable):
     """A table of numbers with a header line; each column can also be read by its name."""
+
+    def column_names(self) -> list[str]:
+        """Return the names in the header."""
+        return list(self._values["columns"])
 
     def read(self, name: str) -> Any:
         """Return the table, the names, or one column.
@@ -322,15 +351,14 @@ class NamedTable(Values):
         Raises:
             KeyError: there is no such name.
         """
-        names = super().read("columns")
-        table = super().read("table")
-        if name in self._values or names.count(name) != 1:
+        if name in self._values or self.column_names().count(name) != 1:
             return super().read(name)
+        names, table = self.column_names(), self._values["table"]
         return np.ascontiguousarray(table.reshape(len(table), -1)[:, names.index(name)])
 
 
 class Columns(Values):
-    """The columns of a table with a header line, or on request its rows by the file that they name.
+    """The columns of a table with a header line, or its rows by the file or number in one column.
 
     Args:
         columns: by name.
@@ -349,19 +377,27 @@ class Columns(Values):
     def groups(self, pattern: str) -> list[str]:
         """Return the groups that match ``/column/*``, and from then on list their values by name."""
         column = pattern.strip("/").partition("/")[0]
-        if not isinstance(self._values, RowsByFile):
-            if not isinstance(self._values.get(column), list):
+        if not isinstance(self._values, RowsByFile | RowsByNumber):
+            cells = self._values.get(column)
+            if cells is None:
                 return super().groups(pattern)
-            self._values = RowsByFile(self._values, column)
+            is_text = isinstance(cells, list)
+            self._values = (
+                RowsByFile(self._values, column)
+                if is_text
+                else RowsByNumber(self._values, column, cells)
+            )
         return self._values.groups(pattern)
 
     def unmatched(self) -> Mapping[str, str]:
         """Return the reason for each row that no group holds, by its name."""
-        return self._values.unmatched if isinstance(self._values, RowsByFile) else {}
+        if isinstance(self._values, RowsByFile | RowsByNumber):
+            return self._values.unmatched
+        return {}
 
     def why_text(self, name: str) -> str:
         """Return why a column declared as numbers or times is text; reads the file again."""
-        if isinstance(self._values, RowsByFile):
+        if isinstance(self._values, RowsByFile | RowsByNumber):
             name = self._values.column_of(name)
         data = _read(self._path).removeprefix(_BOM)
         column_index = _names_of_columns(data, self._between).index(name)

@@ -10,6 +10,7 @@ schema is written (`writing`).
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +30,8 @@ from datacheck.infer.data_files import (
 )
 from datacheck.infer.extending import draft_extending
 from datacheck.infer.file_records import draft_file_records
-from datacheck.infer.guess import UNTYPED, guess_fields, inner_samples
-from datacheck.infer.inner_samples import LINES, RECORDS, InnerSamples
+from datacheck.infer.guess import UNTYPED, guess_fields, inner_samples, table_guesses
+from datacheck.infer.inner_samples import LINES, RECORDS, WORDS, InnerSamples
 from datacheck.infer.parts import draft_parts
 from datacheck.infer.profiling import (
     MOST_FILES,
@@ -39,6 +40,7 @@ from datacheck.infer.profiling import (
     any_field_schema,
     find_inner_samples,
     guess_each,
+    look_into_some,
     profile_files,
 )
 from datacheck.infer.suggest import SPLITS, Corpus, corpus_of, patterns, unreadable
@@ -61,6 +63,9 @@ _SHOWN_KINDS = 3
 _TOKENS_ABOUT = "meta.pkl"
 _GPT_2 = 50_304
 _FEWEST_IDS = 16
+# Name of the numbers of a text file, and of files that list the names of classes.
+_ONE_TABLE = "table"
+_CLASS_LISTS = r"label|class|categor|names"
 # Letters of the ending of a language: "de", but not "src".
 _LANGUAGE_LETTERS = 2
 
@@ -287,7 +292,11 @@ def _draft_main_kind(files: DataFiles) -> Draft:
     """Return a draft of one kind of file, or of all files where no kind is the data alone."""
     main = _find_main_files(files)
     head = files.head(files=main.patterns)
-    each = guess_each(files.listing.root, main.ending, main.paths)
+    looked_into = look_into_some(files.listing.root, main.ending, main.paths)
+    by_table = _draft_number_tables(files, main, looked_into)
+    if by_table is not None:
+        return by_table
+    each = guess_each(main.ending, main.paths, looked_into)
     if each:
         head["samples"]["each"] = each
     head |= _stated_counts(main.ending, files)
@@ -305,6 +314,60 @@ def _draft_main_kind(files: DataFiles) -> Draft:
     has_episodes = "demo" in each or "episode" in each
     hint = f"{files.name} {main.pattern}"
     return _draft_profiled(head, files, main.paths, profile, why, hint=hint, episodes=has_episodes)
+
+
+def _draft_number_tables(
+    files: DataFiles, main: _MainFiles, looked_into: Mapping[str, InnerSamples]
+) -> Draft | None:
+    """Return a draft of tables of numbers whose rows are samples or points of tracks, or None.
+
+    Most of the tables must be alike. Of a few files, those of the most bytes that are alike count:
+    the names of the classes, or a table of another kind, may lie beside them.
+    """
+    by_rows: dict[tuple[str, str], list[str]] = {}
+    for path, inner in looked_into.items():
+        if inner.columns:
+            by_rows.setdefault((inner.pattern, inner.columns), []).append(path)
+    if not by_rows:
+        return None
+    (each, columns), alike = max(by_rows.items(), key=lambda item: files.size(item[1]))
+    are_all = len(looked_into) == len(main.paths)
+    is_pattern = 2 * len(alike) > len(looked_into) if not are_all else alike == main.paths
+    if not is_pattern and (not are_all or any(map(PATTERN_SIGNS.intersection, alike))):
+        return None
+    described = main.paths if is_pattern else sorted(alike)
+    if not files.are_half(described):
+        return None
+    head = files.head(files=main.patterns if is_pattern else described, each=each)
+    profile = profile_files(any_field_schema(head), files.listing)
+    if _ONE_TABLE not in profile.fields:
+        return None
+    classes = sorted({number for path in alike for number in looked_into[path].classes})
+    names = _count_class_names(alike, looked_into) if classes else 0
+    if names:
+        classes = list(range(classes[0], classes[0] + names))
+    guesses = table_guesses(columns, classes, named=bool(names))
+    what = "row" if each == "row" else "track"
+    return write_draft(
+        files.with_left_out_check(head, described),
+        guesses,
+        profile.samples,
+        [*files.notes(set(described)), *profile.notes],
+        f"{pluralize(len(described), 'table')} of numbers, each {what} of which looks like a sample",
+    )
+
+
+def _count_class_names(paths: Sequence[str], looked_into: Mapping[str, InnerSamples]) -> int:
+    """Return how many names of classes the one list beside the tables holds, 0 without one."""
+    folders = {PurePosixPath(path).parent for path in paths}
+    counts = [
+        inner.count
+        for path, inner in looked_into.items()
+        if inner.kind == WORDS
+        and PurePosixPath(path).parent in folders
+        and re.search(_CLASS_LISTS, PurePosixPath(path).stem.lower())
+    ]
+    return counts[0] if len(counts) == 1 and counts[0] > 1 else 0
 
 
 def _find_main_files(files: DataFiles) -> _MainFiles:

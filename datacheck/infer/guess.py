@@ -28,8 +28,9 @@ from datacheck.infer.roles import (
     has_integer_type,
     is_message_time,
 )
-from datacheck.infer.writing import Guess
+from datacheck.infer.writing import Guess, class_numbers
 from datacheck.schema.grammar import JOINT_COUNTS
+from datacheck.schema.model import parse_columns
 from datacheck.tokenization import MESSAGE_NAMES
 
 # Field names that formats give to the only array, or to the only table, of a file. The names of the
@@ -566,6 +567,37 @@ def _label_column(
     if name == "label":
         spec["classes"] = class_range(column.low, column.high, profile)
     return _ColumnGroup(name, number, 1, spec)
+
+
+def table_guesses(columns: str, classes: Sequence[int], *, named: bool) -> dict[str, Guess]:
+    """Return the guesses for a table of numbers whose rows are samples or points of tracks.
+
+    Args:
+        columns: names of the columns, as a schema has them.
+        classes: numbers of the classes.
+        named: whether a file names the classes.
+    """
+    width = max(stop for _, stop in parse_columns(columns).values())
+    axes: list[str | int] = [width] if classes else ["T", width]
+    fields = {
+        _ONE_TABLE: Guess({"shape": axes, "columns": columns}, ("columns from their values",))
+    }
+    for name in parse_columns(columns):
+        if name == "frame":
+            fields[f"{_ONE_TABLE}.frame"] = Guess(
+                {"role": "timestamp"}, ("rises along each track",)
+            )
+        elif name == "position":
+            fields[f"{_ONE_TABLE}.position"] = Guess(
+                {"role": "position"}, ("moves along each track",)
+            )
+        elif name == "label":
+            spec = {"role": "class", "classes": class_numbers(classes)}
+            why = "as many as a file beside it names" if named else "from its values"
+            fields[f"{_ONE_TABLE}.label"] = Guess(spec, (why,))
+        elif name == "values":
+            fields[f"{_ONE_TABLE}.values"] = Guess()
+    return fields
 
 
 # ------------------------------------------------------------------------------ samples inside files

@@ -19,7 +19,8 @@ from datacheck.formats.json_objects import Document, is_media, squad_questions
 from datacheck.formats.jsonl import BOM, head
 from datacheck.formats.tabbed import HEAD_BYTES, SUFFIXES, is_table
 from datacheck.formats.table_rows import RowsByFile, named_path
-from datacheck.formats.textfile import Columns
+from datacheck.formats.textfile import Columns, NamedTable, NumberTable
+from datacheck.infer.number_tables import rows_of
 from datacheck.infer.profile import MOST_NAME
 from datacheck.model.row_keys import storable
 from datacheck.model.sample import Container
@@ -39,6 +40,8 @@ LINES = "lines"  # a text
 TABLE = "table"  # lines of columns
 GROUPS = "groups"  # groups of values of one file
 FILES = "files"  # a document with a record for each of many files
+ROWS = "rows"  # a table of numbers whose rows are samples
+WORDS = "words"  # a text of a few short lines, such as the names of classes
 
 # Flat arrays of episodes, cut at these ends (diffusion policy's replay buffers).
 _EPISODE_ENDS = "meta/episode_ends"
@@ -68,20 +71,22 @@ class InnerSamples:
 
     Args:
         kind: `RECORDS` of a list of JSON objects or of the questions of SQuAD, `LINES` of a text,
-            `TABLE`, `GROUPS` or `FILES`.
+            `TABLE`, `GROUPS`, `FILES`, `ROWS` or `WORDS`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
             list, mapping or column, "" for the document itself.
-        count: of records or lines.
+        count: of records, lines or words.
         keys: of the first record.
         files: the paths of the first files.
         classes: numbers of the categories of a COCO document, or of the classes in the document
-            of a YOLO dataset.
+            of a YOLO dataset, or in the rows of a table.
         known: whether the list of the files is that of COCO or of nerfstudio.
         views: of a table, its columns whose names differ from one another by their start only, with
             this start: {"center": "IMG/center_", "left": "IMG/left_"}.
         groups: of files: the pattern of the groups of arrays, which are the samples if the files
             are not there.
+        columns: of a table of numbers whose rows are samples or points of tracks, as a schema names
+            them.
     """
 
     kind: str
@@ -93,6 +98,7 @@ class InnerSamples:
     known: bool = False
     views: Mapping[str, str] = field(default_factory=dict)
     groups: str = ""
+    columns: str = ""
 
 
 @answers(
@@ -108,6 +114,7 @@ class InnerSamples:
                 "known": bool,
                 "views": {text: text},
                 "groups": text,
+                "columns": text,
             }
         }
     },
@@ -146,12 +153,29 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
         if records := _records_in(container, file):
             keys = [key[:MOST_NAME] for key in list(records[0])[:_MOST_NAMES]]
             return InnerSamples(RECORDS, count=len(records), keys=storable(keys))
-        if isinstance(container, Document):
-            return _file_records(container)
-        if isinstance(container, Columns):
-            return _file_rows(container)
+        described = next(
+            (of(container) for kind, of in _LAYOUTS if isinstance(container, kind)), None
+        )
+        if described is not None:
+            return described
+        if names == ["text"] and _are_words(lines := container.read("text").split("\n")):
+            return InnerSamples(WORDS, count=sum(map(bool, map(str.strip, lines))))
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
         return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))
+
+
+def _number_rows(table: NumberTable) -> InnerSamples:
+    """Return what the rows of a table of numbers are."""
+    names = table.column_names() if isinstance(table, NamedTable) else ()
+    rows = rows_of(table.read("table"), names)
+    if rows is None:
+        return InnerSamples(GROUPS)
+    kind = ROWS if rows.classes else GROUPS
+    return InnerSamples(kind, rows.pattern, classes=rows.classes, columns=rows.columns)
+
+
+def _are_words(lines: Sequence[str]) -> bool:
+    return len(lines) <= _MOST_NAMES and all(len(line) <= MOST_NAME for line in lines)
 
 
 def _records_in(container: Container, file: File) -> Sequence[Mapping[str, Any]]:
@@ -237,6 +261,13 @@ def _file_rows(table: Columns) -> InnerSamples:
         storable(files[:_MOST_FILES]),
         views=_views(column, with_ending),
     )
+
+
+_LAYOUTS: Sequence[tuple[type, Callable[[Any], InnerSamples]]] = (
+    (Document, _file_records),
+    (Columns, _file_rows),
+    (NumberTable, _number_rows),
+)
 
 
 def _have_endings(paths: Sequence[str]) -> bool:

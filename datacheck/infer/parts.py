@@ -29,6 +29,7 @@ from datacheck.infer.profiling import (
     any_field_schema,
     evenly_spaced,
     guess_each,
+    look_into_some,
     profile_files,
 )
 from datacheck.infer.roles import names_role
@@ -210,7 +211,8 @@ def _holds_samples(part: Part, files: DataFiles) -> bool:
     ending = ending_of(part.paths[0])
     if ending.lower() in ACCOMPANYING:
         return False
-    return guess_each(files.listing.root, ending, part.paths) != ""
+    inner = look_into_some(files.listing.root, ending, part.paths)
+    return guess_each(ending, part.paths, inner) != ""
 
 
 def _rank(parts: Sequence[Part], files: DataFiles, part: Part) -> tuple[Any, ...]:

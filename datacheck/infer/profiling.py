@@ -31,7 +31,7 @@ _MOST_REASONS = 3
 # Seconds for looking into one file.
 _LOOK_SECONDS = 30
 # Files that are looked into for samples inside.
-_FEW_FILES = 5
+FEW_FILES = 5
 # More files of columns are rather a sample each.
 _MOST_TABLES = 6
 # A cache cannot hold a field beyond these: bytes of a part of its name, bytes of the name, axes.
@@ -134,15 +134,27 @@ def find_inner_samples(root: Path, paths: Sequence[str]) -> dict[str, InnerSampl
                     known=inner["known"],
                     views=inner["views"],
                     groups=inner["groups"],
+                    columns=inner["columns"],
                 )
     return found
 
 
-def guess_each(root: Path, ending: str, paths: Sequence[str]) -> str:
-    """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample."""
+def look_into_some(root: Path, ending: str, paths: Sequence[str]) -> dict[str, InnerSamples]:
+    """Return what some files of one kind say of samples inside them; {} for JSON lines."""
+    if ending.lower() in JSON_LINES:
+        return {}
+    return find_inner_samples(root, evenly_spaced(paths, FEW_FILES))
+
+
+def guess_each(ending: str, paths: Sequence[str], inner: Mapping[str, InnerSamples]) -> str:
+    """Return ``samples.each``: lines, groups or episodes in the files; "" if a file is a sample.
+
+    Args:
+        ending, paths: of the files.
+        inner: what some of them say, from `look_into_some`.
+    """
     if ending.lower() in JSON_LINES:
         return "line"
-    inner = find_inner_samples(root, evenly_spaced(paths, _FEW_FILES))
     tables = sum(samples.kind == TABLE for samples in inner.values())
     if tables and 2 * tables >= len(inner) and len(paths) <= _MOST_TABLES:
         return "line"
