@@ -65,6 +65,8 @@ _GPT_2 = 50_304
 _FEWEST_IDS = 16
 # Name of the numbers of a text file, and of files that list the names of classes.
 _ONE_TABLE = "table"
+# A step in time that no track has, in usual steps.
+_NEVER = 1_000_000
 _CLASS_LISTS = r"label|class|categor|names"
 # Letters of the ending of a language: "de", but not "src".
 _LANGUAGE_LETTERS = 2
@@ -324,21 +326,12 @@ def _draft_number_tables(
     Most of the tables must be alike. Of a few files, those of the most bytes that are alike count:
     the names of the classes, or a table of another kind, may lie beside them.
     """
-    by_rows: dict[tuple[str, str], list[str]] = {}
-    for path, inner in looked_into.items():
-        if inner.columns:
-            by_rows.setdefault((inner.pattern, inner.columns), []).append(path)
-    if not by_rows:
+    tables = _alike_tables(files, main, looked_into)
+    if tables is None:
         return None
-    (each, columns), alike = max(by_rows.items(), key=lambda item: files.size(item[1]))
-    are_all = len(looked_into) == len(main.paths)
-    is_pattern = 2 * len(alike) > len(looked_into) if not are_all else alike == main.paths
-    if not is_pattern and (not are_all or any(map(PATTERN_SIGNS.intersection, alike))):
-        return None
-    described = main.paths if is_pattern else sorted(alike)
-    if not files.are_half(described):
-        return None
-    head = files.head(files=main.patterns if is_pattern else described, each=each)
+    alike, described, patterns_or_paths = tables
+    each, columns = looked_into[alike[0]].pattern, looked_into[alike[0]].columns
+    head = files.head(files=patterns_or_paths, each=each)
     profile = profile_files(any_field_schema(head), files.listing)
     if _ONE_TABLE not in profile.fields:
         return None
@@ -346,7 +339,10 @@ def _draft_number_tables(
     names = _count_class_names(alike, looked_into) if classes else 0
     if names:
         classes = list(range(classes[0], classes[0] + names))
-    guesses = table_guesses(columns, classes, named=bool(names))
+    has_gaps = any(looked_into[path].count for path in alike)
+    if has_gaps:  # things that are hidden for a while: no fault
+        head["rules"] = {"DC502": {"share": 1.0, "lost": 1.0, "jump": _NEVER}}
+    guesses = table_guesses(columns, classes, named=bool(names), has_gaps=has_gaps)
     what = "row" if each == "row" else "track"
     return write_draft(
         files.with_left_out_check(head, described),
@@ -355,6 +351,31 @@ def _draft_number_tables(
         [*files.notes(set(described)), *profile.notes],
         f"{pluralize(len(described), 'table')} of numbers, each {what} of which looks like a sample",
     )
+
+
+def _alike_tables(
+    files: DataFiles, main: _MainFiles, looked_into: Mapping[str, InnerSamples]
+) -> tuple[list[str], list[str], str | list[str]] | None:
+    """Return the alike tables that were looked into, all such tables, and how a schema names these.
+
+    None where they are not most of the data.
+    """
+    by_rows: dict[tuple[str, str], list[str]] = {}
+    for path, inner in looked_into.items():
+        if inner.columns:
+            by_rows.setdefault((inner.pattern, inner.columns), []).append(path)
+    alike = max(by_rows.values(), key=files.size, default=[])
+    if len(looked_into) < len(main.paths):
+        is_pattern = 2 * len(alike) > len(looked_into)
+    else:
+        is_pattern = sorted(alike) == main.paths
+        if any(map(PATTERN_SIGNS.intersection, alike)) and not is_pattern:
+            return None
+    described = main.paths if is_pattern else sorted(alike)
+    is_seen = is_pattern or len(looked_into) == len(main.paths)
+    if not alike or not is_seen or not files.are_half(described):
+        return None
+    return alike, described, main.patterns if is_pattern else described
 
 
 def _count_class_names(paths: Sequence[str], looked_into: Mapping[str, InnerSamples]) -> int:

@@ -569,13 +569,16 @@ def _label_column(
     return _ColumnGroup(name, number, 1, spec)
 
 
-def table_guesses(columns: str, classes: Sequence[int], *, named: bool) -> dict[str, Guess]:
+def table_guesses(
+    columns: str, classes: Sequence[int], *, named: bool, has_gaps: bool
+) -> dict[str, Guess]:
     """Return the guesses for a table of numbers whose rows are samples or points of tracks.
 
     Args:
         columns: names of the columns, as a schema has them.
         classes: numbers of the classes.
         named: whether a file names the classes.
+        has_gaps: whether points of tracks are missing: a long step is then no jump.
     """
     width = max(stop for _, stop in parse_columns(columns).values())
     axes: list[str | int] = [width] if classes else ["T", width]
@@ -587,7 +590,7 @@ def table_guesses(columns: str, classes: Sequence[int], *, named: bool) -> dict[
             fields[f"{_ONE_TABLE}.frame"] = Guess(
                 {"role": "timestamp"}, ("rises along each track",)
             )
-        elif name == "position":
+        elif name == "position" and not has_gaps:
             fields[f"{_ONE_TABLE}.position"] = Guess(
                 {"role": "position"}, ("moves along each track",)
             )

@@ -75,7 +75,7 @@ class InnerSamples:
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
             list, mapping or column, "" for the document itself.
-        count: of records, lines or words.
+        count: of records, lines, words, or gaps in the tracks of a table.
         keys: of the first record.
         files: the paths of the first files.
         classes: numbers of the categories of a COCO document, or of the classes in the document
@@ -171,7 +171,7 @@ def _number_rows(table: NumberTable) -> InnerSamples:
     if rows is None:
         return InnerSamples(GROUPS)
     kind = ROWS if rows.classes else GROUPS
-    return InnerSamples(kind, rows.pattern, classes=rows.classes, columns=rows.columns)
+    return InnerSamples(kind, rows.pattern, rows.gaps, classes=rows.classes, columns=rows.columns)
 
 
 def _are_words(lines: Sequence[str]) -> bool:

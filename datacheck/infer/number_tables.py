@@ -26,6 +26,8 @@ _FEWEST_POINTS = 4
 # Share of the steps in time within tracks that must be above 0, and that must equal the usual ones.
 _RISING = 0.98
 _REGULAR = 0.8
+# Share of the steps in time up to which longer ones may be faults.
+_FEW_GAPS = 0.001
 # Largest share of the rows that have a time of their own: tracks share their times.
 _OWN_TIMES = 0.8
 # Largest step of a coordinate along a track, as a share of its spread over all tracks.
@@ -42,6 +44,7 @@ _NORMALISED = 0.9
 # Last column at which normals or colours of points begin, largest numbers of colours, tolerance of
 # the length of normals.
 _LAST_OF_POINTS = 6
+_MOST_OF_POINTS = 16  # columns
 _FEWEST_COLORS, _MOST_COLOR = 64, 255
 _UNIT = 0.05
 # How near the share of rows with another class than the row before is to that of an order by chance.
@@ -55,11 +58,13 @@ class TableRows(NamedTuple):
         pattern: `samples.each`.
         columns: of the field ``table``, as a schema names them.
         classes: the numbers of the classes.
+        gaps: steps in time of tracks that are longer than the two usual ones: points are missing.
     """
 
     pattern: str
     columns: str
     classes: Sequence[int] = ()
+    gaps: int = 0
 
 
 def rows_of(table: Array, names: Sequence[str]) -> TableRows | None:
@@ -105,7 +110,11 @@ def _tracks(rows: Array, names: Sequence[str]) -> TableRows | None:
         parts[position : position + 2] = ["position:2"]
     if len(set(parts)) < len(parts):
         return None
-    return TableRows(f"/{each}/*", " ".join(parts))
+    steps = np.sort(np.unique(_steps(rows, track, time), return_counts=True)[1])
+    gaps = int(steps[:-2].sum())
+    return TableRows(
+        f"/{each}/*", " ".join(parts), gaps=gaps if gaps > _FEW_GAPS * steps.sum() else 0
+    )
 
 
 def _are_tracks(rows: Array, track: int, time: int, names: Sequence[str]) -> bool:
@@ -205,6 +214,8 @@ def _clocks(values: Array) -> Iterator[bool]:
 
 def _are_points(values: Array) -> bool:
     """Tell whether three neighbouring columns are normals or colours, as in a cloud with labels."""
+    if values.shape[1] > _MOST_OF_POINTS:  # pixels are whole numbers, too
+        return False
     for start in range(3, values.shape[1] - 2):
         triple = values[:, start : start + 3]
         is_color = (triple == np.floor(triple)).all() and triple.min() >= 0

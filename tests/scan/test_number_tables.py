@@ -142,6 +142,19 @@ def test_a_table_with_a_header_names_its_columns(tmp_path, scenes):
     assert findings(folder) == {"DC230": ("warning", named)}
 
 
+def test_tracks_of_things_that_are_hidden_for_a_while(tmp_path, scenes):
+    """Detections are missing in most tracks of MOT: neither the gaps nor the steps over them are faults."""
+    rng = np.random.default_rng(4)
+    hidden = {name: table[rng.uniform(size=len(table)) > 0.05] for name, table in scenes.items()}
+    table = hidden["zara"]
+    hidden["zara"] = table[~((table[:, 1] % 50 == 0) & (table[:, 0] % 400 > 100))]
+    folder = written(tmp_path / "d", hidden)
+    schema = parse_schema(draft(folder).text)
+    assert schema.fields["table.frame"].role == "timestamp"
+    assert "table.position" not in schema.fields
+    assert findings(folder) == {}
+
+
 def test_tables_that_only_look_like_tracks():
     rng = np.random.default_rng(1)
     grid = np.stack(np.meshgrid(np.arange(30), np.arange(40)), axis=-1).reshape(-1, 2)
