@@ -28,6 +28,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
+from datacheck.formats.kitti_text import kitti_values
 from datacheck.formats.limits import (
     FLOOR_BYTES,
     TEXT_BYTES,
@@ -624,7 +625,11 @@ def _parse(data: bytes, hint: Hint) -> Values:
         msg = f"byte {data.index(0)} is zero: this is no text file"
         raise FormatError(msg)
     document = _document(data)
-    return Values(_values(text(data, "the file"))) if document is None else document
+    if document is not None:
+        return document
+    body = text(data, "the file")
+    values = _values(body)
+    return Values((kitti_values(body) or values) if values.keys() == {"text"} else values)
 
 
 TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open, member=_parse)

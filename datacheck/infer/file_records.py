@@ -434,8 +434,9 @@ def _words(document: _Document) -> list[str]:
 
 
 def _form(document: _Document, word: str) -> tuple[str, str]:
-    """Return path and folder with ``{split}`` in place of a word."""
-    parts = re.compile(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])")
+    """Return path and folder with ``{split}`` in place of a word, which a year may follow."""
+    after = "[A-Za-z0-9]" if word[-1].isdigit() else "[A-Za-z]"
+    parts = re.compile(rf"(?<![A-Za-z0-9]){re.escape(word)}(?!{after})")
     return parts.sub("{split}", _pattern_of(document.path), count=1), parts.sub(
         "{split}", document.folder, count=1
     )

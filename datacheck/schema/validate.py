@@ -240,7 +240,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "centered": frozenset({"points", "joints"}),
     "centered_on": frozenset({"points", "joints"}),
     "up": frozenset({"points"}),
-    "extrinsics": frozenset({"points", "joints", "depth"}),
+    "extrinsics": frozenset({"points", "joints", "depth", "boxes"}),
     "scale": frozenset({"depth", "points"}),
     "channels": frozenset({"depth"}),
     "origin": frozenset({"image"}),

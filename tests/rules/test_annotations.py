@@ -326,6 +326,20 @@ def test_empty_boxes_are_a_warning_and_sizes_of_zero_an_error():
     ]
 
 
+def test_axes_exchanged_in_boxes_without_points_are_named():
+    places = np.array([[4.0, 0, 1], [8, 2, 1], [12, -3, 1], [9, 6, 1.5]])
+    boxes_ = [[*place, 1, 1, 1, 0.2] for place in places]
+    wrong = [[*place[[0, 2, 1]], 1, 1, 1, 0.2] for place in places]
+    scenes = [
+        ("", Piece(f"s{i}", {"box": np.array(b), "xyz": places + 0.01 * i}, Origin("")))
+        for i, b in enumerate([boxes_] * 5 + [wrong])
+    ]
+    schema = schema_of(BOXES)
+    (finding,) = [f for f in judged(schema, measured(schema, scenes)).findings if f.code == "DC409"]
+    assert (finding.kind, finding.cause.kind, finding.cause.explains) == ("empty", "exchanged", 1)
+    assert finding.cause.text.startswith("y and z of the centres exchanged")
+
+
 def test_boxes_as_shares_of_their_picture_among_boxes_in_pixels_are_named():
     schema = """
 fields:

@@ -160,6 +160,21 @@ def test_a_file_below_a_tenth_of_the_usual_size_stands_out_only_where_sizes_are_
     assert codes(found(VALUE, sizes([int(s) for s in spread]))) == []
 
 
+def cut_sizes(last, others):
+    return codes(found(VALUE, sizes([*others, last])))
+
+
+def test_a_file_that_ends_with_a_block_and_is_far_smaller_than_all_others_was_cut():
+    others = [640_016 + 13_328 * i for i in range(20)]  # hardly any is a multiple of 4,096
+    said = one(VALUE, sizes([*others, 76 * 4096]), "DC103")
+    assert (said.rows.tolist(), said.kind, said.cause.kind) == ([20], "cut", "cut")
+    assert cut_sizes(76 * 4096 + 16, others) == []  # ends anywhere: a smaller scene
+    assert cut_sizes(150 * 4096, others) == []  # as small as the smallest others
+    assert cut_sizes(76 * 4096, [4096 * (size // 4096) for size in others]) == []
+    scattered = [90_016 * 2 ** (i % 6) for i in range(20)]
+    assert cut_sizes(16 * 4096, scattered) == []
+
+
 def test_kinds_of_files_are_not_held_against_each_other():
     small = pieces([f"{i}.txt" for i in range(9)], size=[np.asarray(20)] * 9)
     assert codes(found(VALUE, sizes([100_000] * 9) + small)) == []

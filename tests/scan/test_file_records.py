@@ -121,6 +121,27 @@ def test_the_pictures_of_coco_lie_beside_the_folder_of_its_documents(tmp_path):
     assert (found(run), run.report.exit_code) == ([], 0)
 
 
+@pytest.mark.parametrize("document", ["annotations/custom_{}.json", "labels/{}2017.json"])
+def test_documents_and_folders_may_name_a_split_with_and_without_a_year(tmp_path, document):
+    data = tmp_path / "coco"
+    for split, count in (("train", 20), ("val", 12)):
+        folder = f"{split}2017" if "custom" in document else split
+        names = [f"{i:012d}.jpg" for i in range(count)]
+        for i, name in enumerate(names):
+            picture(data / folder / name, seed=hash_of(split, i))
+        written(data / document.format(split), coco(names, seed=count))
+    run = scanned(data)
+    assert (found(run), len(run.table)) == ([], 32)
+    half = data / ("val2017" if "custom" in document else "val")
+    for i in range(12):
+        path = half / f"{i:012d}.jpg"
+        with Image.open(path) as pixels:
+            small = pixels.resize((WIDTH // 2, HEIGHT // 2))
+        small.save(path)
+    sizes = [f for f in scanned(data).report.findings if f.code == "DC111"]
+    assert [(f.cause.kind, f.cause.factor, f.failed) for f in sizes] == [("resized", 0.5, 12)]
+
+
 @pytest.mark.parametrize("ending", [".png", ""])
 def test_the_frames_of_nerfstudio_are_samples_with_a_pose(tmp_path, ending):
     data = tmp_path / "nerf"

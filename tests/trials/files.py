@@ -45,6 +45,26 @@ TINY = Trial(
 )
 
 
+def _cut(samples: Samples, share: float, rng: np.random.Generator) -> Sequence[str]:
+    """Cut a file at the end of a block, at a share of the smallest file."""
+    least = min(int(piece.facts["size"]) for _, piece in samples)
+    place = some(samples, 0.001, rng)[0]
+    split, piece = samples[place]
+    samples[place] = split, _with_facts(piece, size=np.asarray(int(share * least) // 4096 * 4096))
+    return [piece.key]
+
+
+CUT = Trial(
+    "cut-files",
+    "DC103",
+    _VALUE,
+    _files,
+    _cut,
+    (Size("two fifths of the smallest", 0.4), Size("all of the smallest", 1.0, documented=False)),
+    cause="cut",
+)
+
+
 def _demos(rng: np.random.Generator) -> Samples:
     """Three files of ten demos each, with what the file and each demo say of their number."""
     found: Samples = []

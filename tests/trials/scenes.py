@@ -178,6 +178,14 @@ def _moved_boxes(piece: Piece, value: float, rng: np.random.Generator) -> dict[s
     return {"box": piece.fields["box"] + [value, 0, 0, 0, 0, 0, 0]}
 
 
+def _exchanged_axes(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
+    """Move a scene by value along x, and write its boxes with x and z exchanged."""
+    boxes = piece.fields["box"].copy()
+    boxes[:, 0] += value
+    boxes[:, [0, 2]] = boxes[:, [2, 0]]
+    return {"box": boxes, "xyz": piece.fields["xyz"] + np.float32([value, 0, 0])}
+
+
 def _segment_gap(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
     segment = piece.fields["segment"].copy()
     segment[segment > segment.max() / 2] += np.float32(value)
@@ -217,6 +225,9 @@ NEGATIVE_BOXES = _trial("negative-size", "DC409", _no_extent, _ONE, _THREE, caus
 ZERO_BOXES = _trial("zero-boxes", "DC409", _zero_boxes, _ONE, Size("20", 20.0), cause="padding")
 MOVED_BOXES = _trial(
     "moved-boxes", "DC409", _moved_boxes, Size("30 m", 30.0), Size("1000 m", 1000.0), cause="frame"
+)
+EXCHANGED_AXES = _trial(
+    "exchanged-axes", "DC409", _exchanged_axes, Size("30 m away", 30.0), cause="exchanged"
 )
 SEGMENT_GAPS = _trial("segment-gaps", "DC412", _segment_gap, _ONE, Size("100", 100.0))
 

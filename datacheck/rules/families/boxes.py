@@ -8,27 +8,41 @@ from typing import Any
 import numpy as np
 
 from datacheck.model.finding import Cause, Failure, Level, Severity
+from datacheck.model.rotation import inverse
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import Columns, RuleContext, count_phrase, measure, pluralize, rule
 from datacheck.rules.measures import column_of, form, is_numeric
+from datacheck.rules.placement import first_poses
 from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
 _FEW = 4096  # points tried first: most boxes hold one of them
+# Fewest boxes of a camera without a point, and their least share of the sample's: a lidar does not
+# hit what is far or hidden.
+_FEWEST_HOLLOW = 2
+_HOLLOW = 1 / 3
 _EDGE = 1.0  # tolerance [px] at the edge of a picture: some writers count from 0, some from 1
 _PICTURE = 8  # shortest edge [px] of a picture in which a box of one pixel is suspicious
 _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
+# Pairs of axes of which two numbers of a centre may be exchanged.
+_PAIRS = {"held_xy": (0, 1), "held_xz": (0, 2), "held_yz": (1, 2)}
+# Share of the boxes without a point that hold one once two axes are exchanged, and how many more
+# than with any other two.
+_EXPLAINED = 0.9
+_MORE_EXPLAINED = 3
 
 
 @measure(
     "boxes",
-    version=3,
+    version=4,
     per="sample",
     uses=(
         "fields.role",
         "fields.encloses",
+        "fields.extrinsics",
+        "fields.order",
         "fields.pixels_of",
         "fields.box_format",
         "fields.columns",
@@ -38,13 +52,14 @@ _STATS = ("boxes", "zero", "flat", "nan", "empty", "first")
 def boxes(block: Block, schema: Schema) -> Columns:
     """Defects of boxes: counts by kind, and the extent of boxes in pictures.
 
-    A box is centre, size, and perhaps yaw about z [rad]; in a picture the numbers of its
-    `box_format`, in pixels or in fractions of the picture. Counts, for each field: `<field>:boxes`;
-    `:zero` all numbers 0; `:flat` otherwise with a size not above 0; `:nan` with a number that is
-    not finite; `:empty` sound ones without a point of the field that they enclose, for either sign
-    of the yaw. `:first`: the first box with a defect, -1 for none. For sound boxes in a picture
-    `:box_ends`: smallest x_min and y_min, largest x_max and y_max; `:box_centres`: the same of
-    their centres.
+    A box is centre, size, and perhaps yaw about z [rad], about y in the camera of its `extrinsics`;
+    in a picture the numbers of its `box_format`, in pixels or in fractions of the picture. Counts,
+    for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size not above
+    0; `:nan` with a number that is not finite; `:empty` sound ones without a point of the field
+    that they enclose, for either sign of the yaw; `:held_xy`, `:held_xz`, `:held_yz` those of them
+    that hold one once these two numbers of their place are exchanged. `:first`: the first box with
+    a defect, -1 for none. For sound boxes in a picture `:box_ends`: smallest x_min and y_min,
+    largest x_max and y_max; `:box_centres`: the same of their centres.
     """
     columns: dict[str, Measured] = {}
     for name, spec in schema.of_role("boxes"):
@@ -53,8 +68,7 @@ def boxes(block: Block, schema: Schema) -> Columns:
             continue
         width = column.values.shape[1]
         if width in {6, 7}:
-            around = column_of(block, schema, spec.encloses) if spec.encloses else None
-            box_counts = [_kinds(column[i], around, i) for i in range(len(block))]
+            box_counts = _counts_in_space(column, block, schema, spec)
         elif width == 4 and spec.pixels_of:
             both = [_in_picture(to_corners(column[i], spec)) for i in range(len(block))]
             box_counts = [counts for counts, _ in both]
@@ -66,7 +80,8 @@ def boxes(block: Block, schema: Schema) -> Columns:
             }
         else:
             continue
-        for stat, values in zip(_STATS, np.array(box_counts).T, strict=True):
+        stats = (*_STATS, *_PAIRS) if width > 4 else _STATS
+        for stat, values in zip(stats, np.array(box_counts).T, strict=True):
             columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
     return dict(columns)
 
@@ -110,21 +125,66 @@ def _in_picture(values: Array) -> tuple[tuple[int, ...], Array]:
     return counts, np.concatenate(ends)
 
 
-def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
+def _counts_in_space(
+    column: Column, block: Block, schema: Schema, spec: FieldSpec
+) -> list[tuple[int, ...]]:
+    """Return the counts of `boxes` for those of each sample."""
+    points = column_of(block, schema, spec.encloses) if spec.encloses else None
+    if (
+        points is None
+        or not is_numeric(points)
+        or points.values.ndim != 2
+        or points.values.shape[1] < 3
+    ):
+        return [_kinds(column[i], None) for i in range(len(block))]
+    if not spec.extrinsics:
+        return [_kinds(column[i], points[i][:, :3].T) for i in range(len(block))]
+    poses = first_poses(block, schema, spec.extrinsics)
+    known = np.zeros(len(block), bool) if poses is None else poses[1]
+    into_camera = inverse(poses[0]) if poses is not None else ()
+    counts = []
+    for i in range(len(block)):
+        xyz = None
+        if known[i]:
+            xyz = into_camera[i][:3, :3] @ points[i][:, :3].T + into_camera[i][:3, 3:]
+        # The yaw of a box is about its last axis.
+        order = [0, 2, 1, 3, 5, 4, 6][: column.values.shape[1]]
+        around = None if xyz is None else xyz[[0, 2, 1]]
+        # KITTI writes the middle of the underside.
+        *kinds, xz, xy, zy = _kinds(column[i][:, order], around, underside=True)
+        counts.append((*kinds, xy, xz, zy))
+    return counts
+
+
+def _kinds(rows: Array, around: Array | None, *, underside: bool = False) -> tuple[int, ...]:
+    """Return the counts of `boxes` of one sample.
+
+    Shapes:
+        rows: real (boxes, 6 or 7)
+        around: real (3, points), None without any
+
+    Args:
+        rows: the boxes.
+        around: the points.
+        underside: whether axes are exchanged in the middle of a box's underside, not in its centre.
+    """
     values = rows.astype(np.float64)
     nan = ~np.isfinite(values).all(axis=1)
     zero = (values == 0).all(axis=1)
     flat = ~nan & ~zero & (values[:, 3:6] <= 0).any(axis=1)
     empty = np.zeros(len(values), bool)
+    exchanged = [0] * len(_PAIRS)
     sound = np.flatnonzero(~nan & ~zero & ~flat)
-    if (
-        around is not None
-        and is_numeric(around)
-        and around.values.ndim == 2
-        and around.values.shape[1] >= 3
-    ):
-        xyz = np.ascontiguousarray(around[i][:, :3].T)
+    if around is not None:
+        xyz = np.ascontiguousarray(around)
         empty[sound] = [not _box_contains(xyz, values[k]) for k in sound]
+        exchanged = [
+            sum(
+                _box_contains(xyz, _exchanged(values[k], *pair, underside=underside))
+                for k in np.flatnonzero(empty)
+            )
+            for pair in _PAIRS.values()
+        ]
     bad = nan | zero | flat | empty
     return (
         len(values),
@@ -133,7 +193,18 @@ def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
         int(nan.sum()),
         int(empty.sum()),
         _first(bad),
+        *exchanged,
     )
+
+
+def _exchanged(box: Array, one: int, other: int, *, underside: bool) -> Array:
+    """Return a box with two numbers of its centre, or of the middle of its underside, exchanged."""
+    result = box.copy()
+    lift = box[5] / 2 if underside else 0.0
+    result[2] += lift
+    result[[one, other]] = result[[other, one]]
+    result[2] -= lift
+    return result
 
 
 def _first(bad: Array) -> int:
@@ -167,7 +238,7 @@ def _any_inside(xyz: Array, box: Array) -> bool:
     Level.SAMPLE,
     per="sample",
     measures=(boxes, form),
-    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC221", "DC414"),
+    suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC203", "DC221", "DC414"),
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
 )
 def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
@@ -175,7 +246,9 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         Every box has a size above 0 and finite numbers, and is not all zeros. With ``encloses``,
-        each box contains a point (warning). With ``pixels_of``, the centre of each box (error) and
+        each box contains a point (warning); with ``extrinsics``, too, the boxes lie in the axes of
+        a camera, y down, and 2 boxes or more, a third of those of a sample, must not be without a
+        point. With ``pixels_of``, the centre of each box (error) and
         the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
         of a sample lie within the first pixel (error). Boxes in fractions of the image (``unit:
         "1"``) are not in pixels (error).
@@ -224,6 +297,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         if spec.pixels_of:
             yield from _outside(rows, name, spec, spec.pixels_of)
         hollow = (empty > 0) & (bad == 0)
+        if spec.extrinsics:
+            hollow &= empty >= np.maximum(_FEWEST_HOLLOW, _HOLLOW * rows[f":{name}:boxes"])
         if hollow.any():
             total = int(rows[f":{name}:boxes"][hollow].sum())
             yield Failure(
@@ -233,7 +308,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 f"{pluralize(int(hollow.sum()))} hold no point of {spec.encloses}.",
                 measured={"empty": int(empty[hollow].sum()), "boxes": total},
                 expected={"points": "1.."},
-                cause=_all_empty(rows, name, hollow, empty),
+                cause=_axes_exchanged(rows, name, hollow, empty)
+                or _all_empty(rows, name, hollow, empty),
                 severity=Severity.WARNING,
                 fix="Remove them, or check the frame and the unit of the boxes.",
                 kind="empty",
@@ -375,6 +451,21 @@ def _mend_boxes(spec: FieldSpec, *, only: bool) -> str:
         "Look first whether the last two numbers are width and height: then convert all boxes of "
         f"these files. Else: {again[0].lower()}{again[1:]}"
     )
+
+
+def _axes_exchanged(rows: Rows, name: str, hollow: Array, empty: Array) -> Cause | None:
+    """Return the exchange of two axes after which nearly all boxes hold a point, or None."""
+    held = {pair: rows[f":{name}:{pair}"] for pair in _PAIRS if f":{name}:{pair}" in rows}
+    if not held:
+        return None
+    (second, _), (best, pair) = sorted(
+        (int(values[hollow].sum()), pair) for pair, values in held.items()
+    )[-2:]
+    if best < _EXPLAINED * empty[hollow].sum() or best - second < _MORE_EXPLAINED:
+        return None
+    explains = int((hollow & (held[pair] == empty)).sum())
+    text = f"{pair[-2]} and {pair[-1]} of the centres exchanged: so these boxes hold points"
+    return Cause(text, "exchanged", explains=explains)
 
 
 def _all_empty(rows: Rows, name: str, hollow: Array, empty: Array) -> Cause | None:

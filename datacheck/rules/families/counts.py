@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.model.finding import Failure, Level, Severity
+from datacheck.model.finding import Cause, Failure, Level, Severity
 from datacheck.model.sample import Block, Column
 from datacheck.model.table import CHECKED, Measured, Rows, Texts
 from datacheck.rules.base import (
@@ -28,6 +30,14 @@ from datacheck.workers.wire import int64
 
 Array = np.ndarray[Any, Any]
 
+_NEARLY_ALL = 0.9  # share of pictures that one factor must explain
+# Bytes of the blocks in which files are written and copied.
+_BLOCK = 4096
+# A file that was cut is smaller than this share of the smallest other, has this z, and is one of few
+# that end at the end of a block.
+_CUT = 0.75
+_CUT_BELOW = 4.0
+_FEW_CUT = 0.1
 _STEADY = 0.05  # least scatter (of logarithms), for files of nearly equal size
 
 
@@ -59,7 +69,8 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         No file has 0 bytes (error; a warning if no sample lies in it). No file is smaller than a
         tenth of the median size of the files with the same suffix in the same split, unless the
-        sizes scatter that far (warning).
+        sizes scatter that far (warning). No file that is smaller than three quarters of all others
+        ends at a multiple of 4,096 bytes, where hardly any other file does (warning).
     Why it matters:
         An export that was interrupted, or that failed after writing a header, leaves a small file
         that still opens.
@@ -116,20 +127,36 @@ def empty_or_tiny(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             fix="Write or download them again.",
             kind="unused",
         )
-    tiny, typical, files = _tiny(rows, case)
-    if tiny.any():
-        sizes = rows[":bytes"][tiny]
-        yield Failure(
-            tiny,
-            f"{pluralize(files, 'file')} of {format_number(float(np.median(sizes)), 'bytes')} "
-            f"(median) where "
-            f"{format_number(typical, 'bytes')} are usual.",
-            measured={"smallest": int(sizes.min()), "usual": typical},
-            severity=Severity.WARNING,
-            fix="Look at them; write or download them again if something is missing.",
-            kind="tiny",
-            order=-rows[":bytes"],
+    kinds = list(_small(rows, case))
+    tiny = [_is_tiny(kind, case) for kind in kinds]
+    if failure := _of_files(rows, kinds, tiny):
+        yield failure
+    cut = [_is_cut(kind) & ~small for kind, small in zip(kinds, tiny, strict=True)]
+    if failure := _of_files(rows, kinds, cut):
+        text = "cut at the end of a block of 4,096 bytes, as a copy that stopped leaves it"
+        yield replace(
+            failure, kind="cut", cause=Cause(text, "cut", explains=int(failure.mask.sum()))
         )
+
+
+def _of_files(rows: Rows, kinds: Sequence[_Kind], small: Sequence[Array]) -> Failure | None:
+    """Return the failure for the small files of some kinds, None without one."""
+    found = [(kind, mask) for kind, mask in zip(kinds, small, strict=True) if mask.any()]
+    if not found:
+        return None
+    files = np.concatenate([kind.files[mask] for kind, mask in found])
+    bad = rows.measured(":bytes") & np.isin(rows.files.rows, files)
+    sizes, usual = rows[":bytes"][bad], found[0][0].usual
+    return Failure(
+        bad,
+        f"{pluralize(len(files), 'file')} of {format_number(float(np.median(sizes)), 'bytes')} "
+        f"(median) where {format_number(usual, 'bytes')} are usual.",
+        measured={"smallest": int(sizes.min()), "usual": usual},
+        severity=Severity.WARNING,
+        fix="Look at them; write or download them again if something is missing.",
+        kind="tiny",
+        order=-rows[":bytes"],
+    )
 
 
 def _ending(name: str) -> str:
@@ -143,34 +170,51 @@ def _empty_path(reason: str) -> str:
     return path if separator else ""
 
 
-def _tiny(rows: Rows, case: RuleContext) -> tuple[Array, float, int]:
-    """Return the rows in files far too small, the first kind's usual size, and the file count."""
+class _Kind(NamedTuple):
+    """The files of one suffix: their numbers, sizes, and the robust z of each below the median."""
+
+    files: Array
+    sizes: Array
+    usual: float
+    below: Array
+
+
+def _small(rows: Rows, case: RuleContext) -> Iterator[_Kind]:
+    """Yield all kinds of which there are enough files, none where no file can be too small."""
     measured = rows.measured(":bytes")
-    tiny = np.zeros(len(rows), bool)
+    if not measured.any():
+        return
     files = rows.files
     # A file may have many rows but counts once.
     numbers, first_rows = np.unique(files.rows[measured], return_index=True)
-    first_rows = np.flatnonzero(measured)[first_rows]
-    typical = 0.0
-    small = list[int]()
-    every = np.maximum(rows[":bytes"][first_rows], 1) if len(first_rows) else first_rows
-    if len(every) and every.min() >= float(case.options["share"]) * every.max():
-        return tiny, typical, 0  # no file is too small, whatever its kind
+    sizes = np.maximum(rows[":bytes"][np.flatnonzero(measured)[first_rows]], 1)
+    most = sizes.max()
+    may_be_cut = (sizes < _CUT * most) & (sizes % _BLOCK == 0)
+    if sizes.min() >= float(case.options["share"]) * most and not may_be_cut.any():
+        return
     for _, kind in Texts.of([_ending(files.words[number]) for number in numbers.tolist()]).places():
         if len(kind) < max(2, int(case.options["least"])):
             continue
-        sizes = np.maximum(rows[":bytes"][first_rows[kind]], 1).astype(np.float64)
-        logs = np.log(sizes)
+        logs = np.log(sizes[kind].astype(np.float64))
         middle = float(np.median(logs))
         scatter = max(1.4826 * float(np.median(np.abs(logs - middle))), _STEADY)
-        too_small = (sizes < float(case.options["share"]) * np.exp(middle)) & (
-            middle - logs > case.options["scatter"] * scatter
-        )
-        small += numbers[kind][too_small].tolist()
-        typical = typical or (float(np.exp(middle)) if too_small.any() else 0.0)
-    if small:
-        tiny = measured & np.isin(files.rows, small)
-    return tiny, typical, len(small)
+        yield _Kind(numbers[kind], sizes[kind], math.exp(middle), (middle - logs) / scatter)
+
+
+def _is_tiny(kind: _Kind, case: RuleContext) -> Array:
+    share = float(case.options["share"])
+    tiny: Array = (kind.sizes < share * kind.usual) & (kind.below > case.options["scatter"])
+    return tiny
+
+
+def _is_cut(kind: _Kind) -> Array:
+    """Tell which files end at the end of a block, as no other file does, and are the smallest."""
+    whole = kind.sizes % _BLOCK == 0
+    if whole.sum() > _FEW_CUT * len(whole):
+        return np.zeros(len(whole), bool)
+    least = kind.sizes[~whole].min()
+    cut: Array = whole & (kind.sizes < _CUT * least) & (kind.below > _CUT_BELOW)
+    return cut
 
 
 @measure("attributes", version=2, per="sample", uses=("attrs",), depth="structure")
@@ -348,9 +392,21 @@ def _missized(rows: Rows, name: str, picture: str) -> Iterator[Failure]:
             f"{first_few(phrases)} pixels.",
             measured={"stated": stated[mask][0].tolist(), "found": dims[mask][0, 1::-1].tolist()},
             kind=kind,
+            cause=None if kind != name else _resized(stated[mask], dims[mask, 1::-1]),
             fix=fix,
             extra=(name,),
         )
+
+
+def _resized(stated: Array, found: Array) -> Cause | None:
+    """Return the one factor by which nearly all pictures differ from their stated size, or None."""
+    factor = float(np.median(found / np.maximum(stated, 1)))
+    # A side is rounded.
+    fits = int((np.abs(found - factor * stated) <= 1).all(axis=1).sum())
+    if fits < _NEARLY_ALL * len(found):
+        return None
+    text = f"the pictures were resized by {format_number(factor)} after they were annotated"
+    return Cause(text, "resized", factor, fits)
 
 
 def _listed_count(rows: Rows, case: RuleContext, name: str) -> tuple[Array, Array]:
