@@ -30,8 +30,10 @@ from datacheck.sources.named_files import (
     MEDIA,
     NO_TEMPLATE,
     OUTSIDE,
+    POSES,
     TABLES,
     UNCOMPARED,
+    UNPAIRED,
     count_files,
     is_index,
 )
@@ -95,7 +97,12 @@ def documents(
             if 0 < size <= _MOST_BYTES and (all_files or path in unclaimed_paths)
         ]
         other_documents, documents_over = _readable(
-            [path for path in candidates if path.lower().endswith(_DOCUMENTS)], listing
+            [
+                path
+                for path in candidates
+                if path.lower().endswith(_DOCUMENTS) or f"/{path}".endswith(f"/{POSES}")
+            ],
+            listing,
         )
         tables, tables_over = _readable(
             [path for path in candidates if path.lower().endswith(TABLES)], listing
@@ -358,6 +365,7 @@ _KINDS = {
     LOST_VIDEOS: "videos",
     OUTSIDE: "outside",
     NO_TEMPLATE: "outside",
+    UNPAIRED: "unpaired",
     UNCOMPARED: "uncompared",
     FAR_MORE: "unsought",
     _OF_GONE: "unsought",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from heapq import heappop, heappush
 from pathlib import PurePosixPath
@@ -13,6 +14,7 @@ from typing import Any
 import orjson
 
 from datacheck.errors import FormatError, MissingDependencyError
+from datacheck.formats.base import open_container
 from datacheck.formats.limits import path_below
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.formats.parsed import parse_json
@@ -61,6 +63,11 @@ MEDIA = (
 LISTS = re.compile(
     r"(?:^|/)(?:(?P<train>train|training)|val|valid|validation|test|testing|eval|evaluation)\.(?:txt|lst)\Z"
 )
+# The cameras of LLFF: a row for each picture of the folders beside, by the order of their names.
+POSES = "poses_bounds.npy"
+_POSED = re.compile(r"images(?:_\d+(?:x\d+)?)?")
+_POSED_SUFFIXES = (".jpg", ".jpeg", ".png")
+UNPAIRED = "each row is the camera of one, by the order of their names"
 INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _ID = re.compile(r"[\w./-]{1,200}")
 _NAME = re.compile(rf"[\w./\\ ()+-]{{1,300}}(?:{'|'.join(map(re.escape, MEDIA))})", re.IGNORECASE)
@@ -144,15 +151,7 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
                 )
                 shares.add(records[-1])
             else:
-                lists = ("read", "files", "faults", "contradictions", "videos", "facts")
-                empty: dict[str, Any] = {name: [] for name in lists}
-                is_table = path.lower().endswith(TABLES)
-                columns = columns_in(place) if is_table else []
-                named = [] if is_table else names_in(place)
-                records.append({"path": path, **empty, "named": named, "columns": columns})
-                if any(not column["names"] for column in columns):
-                    reason = f"a column names more than {_MOST_NAMES:,}"
-                    records[-1]["faults"] = [f"{UNCOMPARED}: {reason}"]
+                records.append(_of_document(path, place))
         except FormatError:  # reading the files next to it reports the reason
             continue
     for record, count in shares.cut():
@@ -172,6 +171,36 @@ def read_named_files(task: dict[str, Any], beat: Callable[[int], None]) -> list[
         )
         records = _without_names(records, reason)
     return records
+
+
+def _of_document(path: str, place: File) -> dict[str, Any]:
+    lists = ("read", "files", "faults", "contradictions", "videos", "facts", "named", "columns")
+    record: dict[str, Any] = {"path": path, **{name: [] for name in lists}}
+    if place.name == POSES:
+        record["faults"] = _unpaired(place)
+    elif path.lower().endswith(TABLES):
+        record["columns"] = columns_in(place)
+        if any(not column["names"] for column in record["columns"]):
+            reason = f"a column names more than {_MOST_NAMES:,}"
+            record["faults"] = [f"{UNCOMPARED}: {reason}"]
+    else:
+        record["named"] = names_in(place)
+    return record
+
+
+def _unpaired(place: File) -> list[str]:
+    """Return in how many folders of pictures other numbers are than rows of cameras."""
+    with closing(open_container(place)) as container:
+        shape, _ = container.peek(container.names()[0])
+    rows = shape[0] if shape else 0
+    faults = []
+    for name in filter(_POSED.fullmatch, place.parent.names()):
+        folder = place.parent / name
+        names = folder.names() if folder.is_dir() else []
+        pictures = sum(name.lower().endswith(_POSED_SUFFIXES) for name in names)
+        if pictures not in {0, rows}:
+            faults.append(f"has {rows:,} rows, and {name} holds {pictures:,} pictures: {UNPAIRED}")
+    return faults
 
 
 def _without_names(records: Sequence[dict[str, Any]], reason: str) -> list[dict[str, Any]]:

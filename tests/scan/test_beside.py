@@ -38,6 +38,34 @@ def notes(root):
     return [(note.key, note.reason) for note in missing_sibling_notes(listed(root))]
 
 
+# ------------------------------------------------------------------------------------------ cameras
+
+
+def camera_notes(root):
+    schema = load_schema("files")
+    work = with_indexes(plan_work(schema, listed(root)), schema, listed(root))
+    return [(note.key, note.reason) for note in work.notes]
+
+
+def test_cameras_of_llff_are_as_many_as_the_pictures_of_each_folder(tmp_path):
+    put(tmp_path, *(f"fern/{f}/{i:03}.JPG" for f in ("images", "images_4") for i in range(20)))
+    put(tmp_path, "fern/sparse/0/images.bin", "fern/images/a.txt")
+    np.save(tmp_path / "fern/poses_bounds.npy", np.zeros((20, 17)))
+    assert camera_notes(tmp_path) == []
+    (tmp_path / "fern/images_4/007.JPG").unlink()
+    unpaired = "each row is the camera of one, by the order of their names"
+    reason = f"has 20 rows, and images_4 holds 19 pictures: {unpaired}"
+    assert ("fern/poses_bounds.npy", reason) in camera_notes(tmp_path)
+
+
+@pytest.mark.parametrize("poses", [np.zeros(()), np.array([{}], object), b"cut"])
+def test_odd_cameras_of_llff_are_no_crash(tmp_path, poses):
+    put(tmp_path, *(f"images/{i:03}.jpg" for i in range(20)), "poses_bounds.npy")
+    if isinstance(poses, np.ndarray):
+        np.save(tmp_path / "poses_bounds.npy", poses, allow_pickle=True)
+    assert len(camera_notes(tmp_path)) < 2
+
+
 # --------------------------------------------------------------------------------------- companions
 
 KITTI = [

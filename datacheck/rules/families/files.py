@@ -40,6 +40,8 @@ _FIXES = {  # by the kind of a DC105 note
     "gone": "Restore the files, or take out what speaks of them.",
     "unnamed": "Add the rows that are missing, or move these files out of the folder.",
     "rows": "Keep the row that is right.",
+    "unpaired": "Restore the pictures, or take out their rows: behind the first one that is gone, every "
+    "picture gets the camera of another.",
     "partly": "Copy the other files, too, if training reads them.",
     "twice": "Take them off one of the lists.",
     "uncompared": "Scan its folders one by one to have them compared.",
@@ -52,6 +54,7 @@ _SEVERITIES = {
     "videos": None,
     "outside": None,
     "unsought": None,
+    "unpaired": None,
     "rates": None,
     "uncompared": Severity.INFO,
     "partly": Severity.INFO,
@@ -234,7 +237,9 @@ def list_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         nearly all files of a folder, they name all of them. Two rows of one file do not differ only
         in a label. If two kinds of files side by side (such as images and depth maps) have the same
         names, a third kind that has most of these names has all of them (warnings). No file name is
-        both in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning).
+        both in ``train.txt`` and in the ``val.txt`` or ``test.txt`` beside it (warning). The folders
+        of pictures (``images``, ``images_4``) beside ``poses_bounds.npy`` of LLFF hold as many
+        pictures as it has rows (error).
     Why it matters:
         Loaders skip a missing file silently, so an epoch is shorter than the list says.
     Measure:
