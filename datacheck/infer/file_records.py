@@ -215,8 +215,10 @@ def _draft(
     first = documents[0]
     views = _views_of(documents, inner)
     inner = views.get(first.inner.pattern, inner)
+    annotated, annotations = _annotations(names, files)
+    image = f"{{image}}{annotated}"
     places = {
-        column: f"{folder}{_without_folders(start, first.away)}{{image}}{first.ending}"
+        column: f"{folder}{_without_folders(start, first.away)}{image}{first.ending}"
         for column, start in {first.inner.pattern: inner, **views}.items()
     }
     place = places.pop(first.inner.pattern)
@@ -224,11 +226,11 @@ def _draft(
     # The folder of each document, which may hold the name of its split.
     described |= {d.file(name) for d in documents for name in d.inner.files}
     described &= set(files.readable)
-    described |= set[str]().union(*map(files.matching, places.values()))
+    described |= set[str]().union(*map(files.matching, [*places.values(), *annotations]))
     if not files.are_half(described) and not _name_many(documents, files):
         return None
     name = first.inner.pattern
-    head = files.head(files=pattern, each=f"/{name}/{inner}{{image}}".replace("//", "/"))
+    head = files.head(files=pattern, each=f"/{name}/{inner}{image}".replace("//", "/"))
     profile = profile_files(any_field_schema(head), files.listing)
     if not profile.fields:
         return None
@@ -251,7 +253,7 @@ def _draft(
         named = _with_file(guesses, place, ending, classes, unit, boxes_why)
     else:
         return None
-    named = {**_of_views(places, ending, head, files), **named}
+    named = {**_of_views(places, ending, head, files), **_with_annotations(named, annotations)}
     why = (
         f"{pluralize(len(documents), 'table')}, each row of which names a file in its column {name}"
         if _is_table(first.path)
@@ -262,6 +264,35 @@ def _draft(
     if unnamed:  # a scan should say that most files are left out, if they are
         head["rules"] = {"DC113": {"left_out": True}}
     return write_draft(head, named, profile.samples, [*files.notes(described), *profile.notes], why)
+
+
+def _annotations(names: Sequence[str], files: DataFiles) -> tuple[str, list[str]]:
+    """Return the ending of all names, and the pattern of XML files of nearly all of these names.
+
+    ("", []) where the names have several endings or folders, or no folder holds such files.
+    """
+    paths = [PurePosixPath(name) for name in names]
+    endings = {path.suffix for path in paths}
+    stems = {path.stem for path in paths}
+    if len(endings) != 1 or len(stems) != len(set(names)) or any("/" in name for name in names):
+        return "", []
+    places = (PurePosixPath(path) for path in files.readable if path.endswith(".xml"))
+    folders = Counter(str(place.parent) for place in places if place.stem in stems)
+    folder, count = max(folders.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    if count < _NEARLY_ALL * len(stems) or PATTERN_SIGNS.intersection(folder):
+        return "", []
+    return endings.pop(), [f"{folder}/{{image}}.xml".removeprefix("./")]
+
+
+def _with_annotations(guesses: Mapping[str, Guess], annotations: Sequence[str]) -> dict[str, Guess]:
+    """Return the guesses with the boxes of Pascal VOC beside those of the records."""
+    result = dict(guesses)
+    boxes = guesses.get("boxes", Guess()).spec
+    for place in annotations if boxes.get("role") == "boxes" and boxes["unit"] == "px" else ():
+        spec: dict[str, Any] = {"role": "boxes", "shape": ["A", 4], "unit": "px", "file": place}
+        spec |= {"at": "boxes", "optional": True, "pixels_of": boxes["pixels_of"]}
+        result["xml_boxes"] = Guess(spec, ("the same pictures in XML",))
+    return result
 
 
 def _unit_of_boxes(path: str, fields: Mapping[str, FieldProfile]) -> tuple[str, str]:

@@ -340,6 +340,54 @@ def test_axes_exchanged_in_boxes_without_points_are_named():
     assert finding.cause.text.startswith("y and z of the centres exchanged")
 
 
+TWO = """
+fields:
+  image: {role: image, shape: [H, W, 3]}
+  csv: {role: boxes, shape: [N, 4], unit: px, pixels_of: image}
+  xml: {role: boxes, shape: [M, 4], unit: px, pixels_of: image, box_format: xywh}
+rules: {DC803: off, DC804: off, DC126: off}
+"""
+
+
+def two_annotations(count, change, differing):
+    """Return the findings of pictures of two boxes each, some of whose XML is changed."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for i in range(count):
+        low = rng.uniform(5, 20, (2, 2)).round()
+        size = rng.uniform(25, 40, (2, 2)).round()
+        xml = np.hstack([low, size])[::-1]  # in another order, from 0 where the other counts from 1
+        xml = change(xml) if i in differing else xml
+        corners = np.hstack([low, low + size]) + 1
+        rows.append({"image": np.zeros((80, 90, 3), np.uint8), "csv": corners, "xml": xml})
+    schema = schema_of(TWO)
+    pieces = [("", Piece(f"s{i:02}", row, Origin(""))) for i, row in enumerate(rows)]
+    found = judged(schema, measured(schema, pieces)).findings
+    return [
+        (f.cause.kind if f.cause else "", f.rows.tolist())
+        for f in found
+        if f.kind == "contradictory"
+    ]
+
+
+def test_two_annotations_of_a_picture_are_the_same_boxes_where_they_are_in_most():
+    def moved(boxes):
+        return boxes + np.array([4, 0, 0, 0])
+
+    assert two_annotations(12, moved, {}) == []
+    assert two_annotations(12, moved, {3, 7}) == [("", [3, 7])]
+    assert two_annotations(12, lambda boxes: boxes[:1], {5}) == [("", [5])]
+    assert two_annotations(12, moved, set(range(7))) == []  # such as predictions
+    assert two_annotations(8, moved, {1}) == []  # seven are the same: too few
+
+
+def test_width_and_height_that_were_converted_twice_are_named():
+    def written_twice(boxes):  # as corners, a width is taken from x_max once more
+        return np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])
+
+    assert two_annotations(20, written_twice, {2, 9}) == [("sides", [2, 9])]
+
+
 def test_boxes_as_shares_of_their_picture_among_boxes_in_pixels_are_named():
     schema = """
 fields:

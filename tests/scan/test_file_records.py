@@ -610,3 +610,49 @@ def test_a_document_with_a_mapping_by_file_for_each_split_is_not_read_by_half(tm
     run = keyed(tmp_path / "d", {"train": train, "val": val})
     assert len(run.table) >= 20
     assert any("labels.json" in sentence for sentence in [*run.report.unchecked, *run.table.keys])
+
+
+# ---------------------------------------------------------------------------- annotations as XML, too
+
+VOC = """<annotation><filename>{name}</filename><size><width>64</width><height>48</height></size>
+<object><name>cat</name><bndbox><xmin>{0}</xmin><ymin>{1}</ymin><xmax>{2}</xmax><ymax>{3}</ymax>
+</bndbox></object></annotation>"""
+
+
+@pytest.fixture
+def twice(tmp_path):
+    """Pictures with their boxes in a table for each split, and in XML."""
+    data = tmp_path / "twice"
+    rng = np.random.default_rng(4)
+    for split, count in (("train", 20), ("test", 10)):
+        rows = ["filename,width,height,class,xmin,ymin,xmax,ymax"]
+        for i in range(count):
+            name = f"{split}-{i}.jpg"
+            picture(data / "images" / name, seed=hash_of(split, i))
+            low = rng.integers(2, 12, 2)
+            box = [*low.tolist(), *(low + rng.integers(25, 30, 2)).tolist()]
+            rows.append(f"{name},64,48,cat,{','.join(map(str, box))}")
+            (data / "xml").mkdir(exist_ok=True)
+            (data / f"xml/{split}-{i}.xml").write_text(VOC.format(*box, name=name))
+        (data / f"{split}_labels.csv").write_text("\n".join(rows) + "\n")
+    return data
+
+
+def test_xml_files_of_the_pictures_of_a_table_are_held_against_it(twice):
+    drafted = draft(twice)
+    schema = parse_schema(drafted.text)
+    assert schema.fields["xml_boxes"].file == "xml/{image}.xml"
+    assert not any("not described" in note for note in drafted.notes)
+    run = scanned(twice)
+    assert (found(run), len(run.table)) == ([], 30)
+    box = VOC.format(4, 6, 28, 29, name="")  # x, y, width, height
+    (twice / "xml/train-7.xml").write_text(box)
+    assert ("DC409", ("boxes", "xml_boxes"), "contradictory") in found(scanned(twice))
+
+
+def test_xml_files_of_other_names_are_left_beside_a_table(twice):
+    for path in sorted((twice / "xml").iterdir())[:4]:  # four of thirty
+        path.rename(path.with_name(f"other-{path.name}"))
+    schema = parse_schema(draft(twice).text)
+    assert "xml_boxes" not in schema.fields
+    assert schema.samples.each == "/filename/{image}"

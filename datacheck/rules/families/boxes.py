@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,12 @@ from datacheck.schema.model import FieldSpec, Schema
 
 Array = np.ndarray[Any, Any]
 
+# Corners of one box in two annotations differ by less [px], as pixels may be counted from 0 or 1.
+_SAME_BOX = 1.5
+_MOST_PAIRS = 1 << 20
+# Share of the samples, and fewest of them, whose two annotations must be the same boxes.
+_SAME_SHARE = 0.5
+_FEWEST_SAME = 8
 _FEW = 4096  # points tried first: most boxes hold one of them
 # Fewest boxes of a camera without a point, and their least share of the sample's: a lidar does not
 # hit what is far or hidden.
@@ -231,13 +238,82 @@ def _any_inside(xyz: Array, box: Array) -> bool:
     return False
 
 
+@measure(
+    "two-annotations",
+    per="sample",
+    uses=("fields.role", "fields.pixels_of", "fields.box_format", "fields.unit", "fields.absent"),
+)
+def two_annotations(block: Block, schema: Schema) -> Columns:
+    """Boxes of one picture in two fields, for each first one of these.
+
+    Counts: `<field>:unpaired`, boxes of either field without the same box in the other;
+    `:first_sides` and `:second_sides`, those of the first and the second field that the other holds
+    once their last two numbers are taken as width and height.
+    """
+    columns: dict[str, Measured] = {}
+    for name, other in _of_one_picture(schema):
+        pair = [column_of(block, schema, field) for field in (name, other)]
+        one, two = pair
+        if one is None or two is None or not all(map(_are_boxes, (one, two))):
+            continue
+        specs = schema.fields[name], schema.fields[other]
+        counts = [
+            _unpaired(to_corners(one[i], specs[0]), to_corners(two[i], specs[1]))
+            for i in range(len(block))
+        ]
+        present = np.array([count is not None for count in counts], bool)
+        values = np.array([count or (0, 0, 0) for count in counts])
+        for stat, numbers in zip(
+            ("unpaired", "first_sides", "second_sides"), values.T, strict=True
+        ):
+            columns[f"{name}:{stat}"] = Measured(numbers, present)
+    return dict(columns)
+
+
+def _of_one_picture(schema: Schema) -> list[tuple[str, str]]:
+    """Return the fields of boxes in pixels that have the same picture, each with the next one."""
+    by_picture: dict[str, list[str]] = {}
+    for name, spec in schema.of_role("boxes"):
+        if spec.pixels_of and spec.unit != "1":
+            by_picture.setdefault(spec.pixels_of, []).append(name)
+    return [pair for names in by_picture.values() for pair in pairwise(sorted(names))]
+
+
+def _are_boxes(column: Column) -> bool:
+    return is_numeric(column) and column.values.ndim == 2 and column.values.shape[1] == 4
+
+
+def _unpaired(one: Array, two: Array) -> tuple[int, int, int] | None:
+    """Return the counts of `two_annotations` of one sample, None for far too many boxes.
+
+    Shapes:
+        one, two: float64 (boxes, 4), corners
+    """
+    if len(one) * len(two) > _MOST_PAIRS:
+        return None
+    mine, others = ~_held(one, two), ~_held(two, one)
+    first, second = (
+        int(_held(np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]), whole).sum())
+        for boxes, whole in ((one[mine], two[others]), (two[others], one[mine]))
+    )
+    return int(mine.sum() + others.sum()), first, second
+
+
+def _held(some: Array, among: Array) -> Array:
+    """Tell which boxes are among others, but for a pixel."""
+    held = np.zeros(len(some), bool)
+    for box in among:
+        held |= (np.abs(some - box) < _SAME_BOX).all(axis=1)
+    return held
+
+
 @rule(
     "DC409",
     "degenerate-box",
     Severity.ERROR,
     Level.SAMPLE,
     per="sample",
-    measures=(boxes, form),
+    measures=(boxes, two_annotations, form),
     suppressed_by=("DC109", "DC121", "DC122", "DC201", "DC203", "DC221", "DC414"),
     unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
 )
@@ -251,7 +327,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         point. With ``pixels_of``, the centre of each box (error) and
         the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
         of a sample lie within the first pixel (error). Boxes in fractions of the image (``unit:
-        "1"``) are not in pixels (error).
+        "1"``) are not in pixels (error). If two fields of one image hold the same boxes in most
+        samples, 8 or more, they do so in all (error).
     Why it matters:
         A size of 0 gives an infinite or NaN regression target. An empty box teaches the model to
         see objects that are not there.
@@ -284,6 +361,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         OpenPCDet issue 330: boxes of zeros. torchvision's detection models reject boxes without an
         extent.
     """
+    for name, other in _of_one_picture(case.schema):
+        yield from _contradictory(rows, name, other)
     for name, spec in case.schema.of_role("boxes"):
         measured = rows.measured(f":{name}:boxes")
         if not measured.any():
@@ -316,6 +395,37 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
                 order=empty,
                 extra=(name,),
             )
+
+
+def _contradictory(rows: Rows, name: str, other: str) -> Iterator[Failure]:
+    """Yield the samples of which two annotations differ, where those of most are the same."""
+    if f":{name}:unpaired" not in rows:
+        return
+    measured = rows.measured(f":{name}:unpaired")
+    unpaired = np.where(measured, rows[f":{name}:unpaired"], 0)
+    bad = unpaired > 0
+    same = int((measured & ~bad).sum())
+    if not bad.any() or same < max(_FEWEST_SAME, _SAME_SHARE * measured.sum()):
+        return
+    # Each box that is wrong leaves the right one alone, too.
+    sides = {name: rows[f":{name}:first_sides"], other: rows[f":{name}:second_sides"]}
+    wrong, explained = max(sides.items(), key=lambda item: int(item[1][bad].sum()))
+    fits = bad & (2 * explained == unpaired)
+    cause = None
+    if fits.sum() >= _EXPLAINED * bad.sum():
+        text = f"{wrong} holds width and height where x_max and y_max belong"
+        cause = Cause(text, "sides", explains=int(fits.sum()))
+    yield Failure(
+        bad,
+        f"{name} and {other} differ in {pluralize(int(bad.sum()))}; in {same:,} they are the same "
+        f"boxes.",
+        measured={"samples": int(bad.sum()), "same": same},
+        cause=cause,
+        fix="Hold both against the picture, and write the one that is wrong again.",
+        kind="contradictory",
+        order=unpaired,
+        extra=(name, other),
+    )
 
 
 def _outside(rows: Rows, name: str, spec: FieldSpec, picture: str) -> Iterator[Failure]:
