@@ -13,7 +13,7 @@ from datacheck.infer.profiling import SampleProfile, profile_by_schema, profile_
 from datacheck.infer.suggest import patterns
 from datacheck.infer.writing import Draft, Guess, extending_text
 from datacheck.rules.base import pluralize
-from datacheck.schema.load import chosen_by_files
+from datacheck.schema.load import chosen_by_files, without_narrower
 from datacheck.schema.model import ANY, FieldSpec, Schema, exceeded_limit
 from datacheck.sources import matches, plan_work
 from datacheck.sources.lerobot import EPISODE
@@ -39,7 +39,10 @@ def draft_extending(files: DataFiles) -> Draft | None:
     None where no schema or several fit.
     """
     schemas = chosen_by_files()
-    fitting = list(_fitting_by_name(schemas, files)) or list(_fitting_by_content(schemas, files))
+    by_name = {fit.name: fit for fit in _fitting_by_name(schemas, files)}
+    counts = {name: matches(fit.schema, files.listing) for name, fit in by_name.items()}
+    fitting = [by_name[name] for name in without_narrower(by_name, schemas, counts)]
+    fitting = fitting or list(_fitting_by_content(schemas, files))
     return _draft(fitting[0], files) if len(fitting) == 1 else None
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -163,6 +163,7 @@ def choose_schema(matches: Callable[[Schema], int]) -> Schema | None:
     whole = _choose_whole(set(fitting), matches)
     if whole is not None or not fitting:
         return whole
+    fitting = without_narrower(fitting, schemas, counts)
     if len(fitting) == 1:
         return schemas[fitting[0]]
     listed = ", ".join(
@@ -174,6 +175,28 @@ def choose_schema(matches: Callable[[Schema], int]) -> Schema | None:
         f"--schema NAME|FILE"
     )
     raise UsageError(msg)
+
+
+def without_narrower(
+    names: Iterable[str], schemas: Mapping[str, Schema], counts: Mapping[str, int]
+) -> list[str]:
+    """Return the schemas without those for some of the layouts of another one, or without that one.
+
+    The narrower one stays if all files are in its layouts.
+
+    Args:
+        names: of the schemas that match files.
+        schemas: by name.
+        counts: how many files each of them matches.
+    """
+    names = list(names)
+    dropped = {
+        other if counts[other] == counts[name] else name
+        for name in names
+        for other in names
+        if set(schemas[name].samples.files) < set(schemas[other].samples.files)
+    }
+    return [name for name in names if name not in dropped]
 
 
 def _choose_whole(names: set[str], matches: Callable[[Schema], int]) -> Schema | None:

@@ -130,7 +130,14 @@ LAYOUTS = {
     "minimind, two kinds": ("minimind", ["dataset/sft_512.jsonl", "dataset/dpo.jsonl"]),
     "minimind, chat and what is held out": ("minimind", ["sft_512.jsonl", "sft_512_eval.jsonl"]),
     "minimind, chat of values": ("minimind_sft", ["sft_values.jsonl", "sft_latest.jsonl"]),
-    "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
+    "KITTI object": (
+        "kitti_object",
+        ["training/velodyne/000000.bin", "training/label_2/000000.txt"],
+    ),
+    "KITTI object and raw": (
+        "kitti",
+        ["training/velodyne/000000.bin", "drive_sync/velodyne_points/data/0000000000.bin"],
+    ),
     "KITTI raw": (
         "kitti",
         ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"],
