@@ -85,12 +85,25 @@ def value_of(said: Any, number: int) -> Any:
     if "json" in said:
         return said["json"]
     rng = np.random.default_rng([number, 7])
+    if "prose" in said:
+        return _prose(np.random.default_rng([number, 7]), said["prose"], said.get("cut"))
     if "view" in said:
         return view(number, said["view"], **{k: v for k, v in said.items() if k != "view"})
     maker = next(name for name in MAKERS if name in said)
     rest = {k: v for k, v in said.items() if k not in {maker, "dtype"}}
     array = MAKERS[maker](rng, said[maker], **rest)
     return array.astype(said.get("dtype", array.dtype))
+
+
+def _prose(rng, characters, cut=None):
+    """Return sentences of about so many characters (between two numbers), without what is behind `cut`."""
+    text, least = "", rng.integers(*characters)
+    while len(text) < least:
+        words = rng.choice(
+            ["cups", "on", "red", "shelf", "moves", "lifts", "robots", "a", "near"], 7
+        )
+        text += " ".join(words).capitalize() + ". "
+    return text.strip()[:cut]
 
 
 def _normal(rng, shape, scale=1.0, far=0):

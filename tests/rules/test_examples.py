@@ -41,7 +41,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "policies": {"51"},
     "videos": {"51"},
     "joints": {"60"},
-    "writing": {"70"},
+    "writing": {"70", "71"},
     "tokens": {"70", "71"},
     "conversations": {"70", "71"},
     "tool_calls": {"71"},

@@ -7,7 +7,7 @@ from datacheck.model.sample import Column, Origin, Piece
 from datacheck.rules import chat_turns
 from datacheck.rules.families import writing
 from datacheck.rules.families.conversations import speakers
-from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling
+from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling, text_ends
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
@@ -213,3 +213,80 @@ def test_counters_before_lines_without_spaces_change_no_share_of_repetition():
     lines = [letters[0] + one for one in letters[1:]]
     numbered = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
     assert writing._repeated("\n".join(numbered))[0] == writing._repeated("\n".join(lines))[0] < 0.3
+
+
+def test_lengths_and_last_characters_of_texts_are_counted():
+    texts = ["a" * 49, "x" * 50, "word " * 12, "\u00e4" * 60 + " end\u3002", "b" * 60 + " ...", ""]
+    found = text_ends.function(Column.of(texts), TEXT)
+    assert found["characters"].present.tolist() == [False, True, True, True, True, False]
+    assert found["characters"].values[1:5].tolist() == [50, 60, 65, 64]
+    assert found["octets"].values[1:5].tolist() == [50, 60, 127, 64]
+    assert found["word_count"].values[1:5].tolist() == [1, 12, 2, 2]
+    assert list(map(chr, found["final"].values[1:5].tolist())) == ["x", " ", "\u3002", "\u2026"]
+
+
+def stories(count=300, seed=0, low=60, high=900):
+    """Return texts of complete sentences whose lengths are spread evenly."""
+    rng = np.random.default_rng(seed)
+    texts = []
+    for _ in range(count):
+        text, least = "", rng.integers(low, high)
+        while len(text) < least:
+            text += (
+                " ".join(
+                    "".join(map(chr, rng.integers(97, 123, rng.integers(1, 9)))) for _ in range(6)
+                )
+                + ". "
+            )
+        texts.append(text.strip())
+    return texts
+
+
+def cut_found(texts):
+    schema = schema_of({"fields": {"t": {"role": "text"}}})
+    pieces = [("", Piece(f"s{i:03d}", {"t": text}, Origin(""))) for i, text in enumerate(texts)]
+    found = judged(schema, measured(schema, pieces))
+    return {f.kind: f.rows.tolist() for f in found.findings if f.code == "DC718"}
+
+
+@pytest.mark.parametrize(
+    ("cut", "length"),
+    [
+        (lambda text: text[:512], "512 characters"),
+        (lambda text: text.encode()[:512].decode(), "512 characters"),
+        (
+            lambda text: text.replace(" ", "\u3000").encode()[:510].decode("utf-8", "ignore"),
+            "510 bytes",
+        ),
+        (lambda text: " ".join(text.split()[:80]), "80 words"),
+        (lambda text: text if len(text) <= 509 else text[:509] + "...", "512 characters"),
+    ],
+)
+def test_texts_that_were_cut_at_one_length_are_named(cut, length):
+    texts = [cut(text) for text in stories()]
+    kind = length.split()[1]
+    sizes = {
+        "characters": len,
+        "bytes": lambda t: len(t.encode()),
+        "words": lambda t: len(t.split()),
+    }
+    wanted = [i for i, text in enumerate(texts) if sizes[kind](text) == int(length.split()[0])]
+    assert cut_found(texts)[length] == wanted
+    assert len(wanted) > 60
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        stories(),
+        [text.replace(".", "") for text in stories()],
+        [text[:512] for text in stories()][:40],
+        stories(240)
+        + ["This text is not available in the language of your choice" + "!" * 20] * 30,
+        stories(240, high=200) + [f"{i:064x}" for i in range(30)],
+        [text.ljust(600, "!")[:599] + "." for text in stories()],
+    ],
+    ids=["complete", "no ends", "too few", "copies", "hashes", "filled"],
+)
+def test_texts_that_end_as_they_should_are_silent(texts):
+    assert cut_found(texts) == {}

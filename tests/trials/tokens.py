@@ -74,6 +74,26 @@ def _as_halves(fields: dict[str, Any], size: float, rng: np.random.Generator) ->
     return {"ids": fields["ids"].astype(f"<u{int(size) // 8}").view(np.uint16)}
 
 
+def _stories(rng: np.random.Generator) -> Samples:
+    """Texts of 100 to 2,000 characters, all of whose sentences are complete."""
+    return [
+        sample(_key(i), {"text": text(rng, "en", float(rng.uniform(100, 2000)))})
+        for i in range(400)
+    ]
+
+
+def _cut_at_length(samples: Samples, share: float, rng: np.random.Generator) -> Sequence[str]:
+    """Cut so large a share of the texts at one length."""
+    del rng
+    limit = int(np.quantile([len(piece.fields["text"]) for _, piece in samples], 1 - share))
+    named = []
+    for place, (split, piece) in enumerate(samples):
+        if len(piece.fields["text"]) > limit:
+            samples[place] = split, changed(piece, text=piece.fields["text"][:limit])
+            named.append(piece.key)
+    return named
+
+
 def _ragged(rng: np.random.Generator) -> Samples:
     return [
         sample(
@@ -328,6 +348,7 @@ _ALL = _each(_shifted, share=1.0)
     IDS_ABOVE,
     IDS_BELOW,
     HALVES,
+    CUT_AT_ONE_LENGTH,
     TOO_LONG,
     SHIFTED,
     ALL_SHIFTED,
@@ -361,6 +382,15 @@ _ALL = _each(_shifted, share=1.0)
         _each(_as_halves),
         (Size("32 bits as 16", 32),),
         "halves",
+    ),
+    Trial(
+        "cut-at-one-length",
+        "DC718",
+        _TEXT,
+        _stories,
+        _cut_at_length,
+        (Size("5 %", 0.05), Size("a third", 0.33), Size("three quarters", 0.75)),
+        "cut",
     ),
     Trial(
         "too-long", "DC703", _CUT, _ragged, _long, (Size("10 %", 0.1), Size("50 %", 0.5)), "samples"

@@ -1,4 +1,4 @@
-"""Rules about the writing of texts: repetition, broken characters, markers of the template."""
+"""Rules about the writing of texts: repetition, broken characters, template markers, lost ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datacheck.rules.base import (
     pluralize,
     rule,
 )
-from datacheck.rules.measures import form
+from datacheck.rules.measures import form, reduced
 from datacheck.rules.text_bytes import BITS, LETTERS, beginning, needle_counts, places, scripts
 from datacheck.schema.model import FieldSpec
 from datacheck.tokenization import content_of, messages_of
@@ -512,3 +512,173 @@ def repeats_itself(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             fix="Drop the texts, or keep one copy of what is repeated.",
             order=np.maximum(repeat_shares, most),
         )
+
+
+# --------------------------------------------------------------------------------------------- ends
+
+_SHORTEST_CUT = 50  # characters: limits of titles and codes are shorter
+_SHORTEST_WORDS = 20
+_HASHED = 16  # bytes before the end, which tell one text from another
+_DOTS = ord("\u2026")
+_ABOUT = 0.1  # relative difference of lengths that are about as frequent
+# Lengths go on up to the pile: this share of it lies between this part of its length and itself.
+_BEFORE = 0.8
+_SHARE_BEFORE = 0.02
+_FEWEST_UNCUT = 30
+# Texts of one kind end in few characters; texts that were cut end in any.
+_USUAL_ENDS = 12
+_SHARE_USUAL = 0.9
+_SHARE_CUT = 0.5
+_LENGTHS = {"characters": "character", "octets": "byte", "word_count": "word"}
+
+
+@measure("text_ends", applies=lambda spec: spec.role == "text")
+def text_ends(column: Column, spec: FieldSpec) -> Columns:
+    """How long a text is and how it ends: `characters`, `octets`, `word_count`, `final`, `tail_hash`.
+
+    `final` is the last character, three dots counted as one; `tail_hash` stands for the bytes before
+    it. Texts below 50 characters have no row.
+    """
+    del spec
+    if column.kind != "text" or column.lengths is None or not len(column.values):
+        return {}
+    octets, lengths = column.values, column.lengths
+    stops = column.starts + lengths
+    characters = reduced(np.add, (octets & 0xC0) != 0x80, lengths)
+    space = (octets == ord(" ")) | ((octets >= 9) & (octets <= 13))
+    begins = ~space
+    begins[1:] &= space[:-1]
+    begins[column.starts[lengths > 0]] = ~space[column.starts[lengths > 0]]
+    present = characters >= _SHORTEST_CUT
+    final = np.zeros(len(column), np.int64)
+    hashes = np.zeros(len(column), np.int64)
+    if present.any():
+        last = stops[present]
+        final[present] = _final(octets, last)
+        before = octets[last[:, None] - 4 - _HASHED + np.arange(_HASHED)]
+        halves = np.ascontiguousarray(before).view(np.uint64)
+        mixed = (halves[:, 0] * np.uint64(0x9E3779B97F4A7C15)) ^ halves[:, 1]
+        hashes[present] = (mixed * np.uint64(0xC2B2AE3D27D4EB4F)) >> np.uint64(32)
+    counts = {
+        "characters": characters,
+        "octets": lengths,
+        "word_count": reduced(np.add, begins, lengths),
+        "final": final,
+        "tail_hash": hashes,
+    }
+    return {name: Measured(values, present) for name, values in counts.items()}
+
+
+def _final(octets: Array, stops: Array) -> Array:
+    """Return the last character of each text; all texts have 4 bytes or more."""
+    last = octets[stops[:, None] - 4 + np.arange(4)].astype(np.int64)
+    final = last[:, 3].copy()
+    final[(last[:, 1:] == ord(".")).all(axis=1)] = _DOTS
+    for i in np.flatnonzero(final >= 0x80).tolist():
+        if final[i] != _DOTS:
+            character = bytes(last[i].tolist()).decode("utf-8", "replace")[-1]
+            final[i] = ord(character)
+    return final
+
+
+@rule(
+    "DC718",
+    "cut-text",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(form, text_ends),
+    suppressed_by=("DC121", "DC122"),
+    applies=text_ends.applies,
+    defaults={"least": 10, "pile": 5.0},
+)
+def cut_text(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """Many texts have exactly one length, and do not end as the others do.
+
+    What:
+        No length is much more frequent than other lengths near it, unless the texts of this length
+        end in the same few characters as the others.
+    Why it matters:
+        An export, a database column or a spreadsheet cut the texts at a limit. What is lost is the
+        end: the answer, the last sentence, the mark where generation stops.
+    Measure:
+        Lengths in characters, in bytes and in words, of texts of at least 50 characters. A pile is
+        at least ``least`` texts of one length, ``pile`` times as many as of any other length within
+        10 % of it; the lengths must go on up to the pile, at most as many texts may be longer, and most of its
+        texts must differ before their end. At least 30 texts must lie outside of all piles, 90 % of
+        them with one of at most 12 last characters; of the pile at most half have one of these.
+        Three dots count as one character.
+    When it is wrong:
+        Texts of a fixed length stand among free ones: raise ``pile``.
+    Options:
+        least: fewest texts of one length (10).
+        pile: how many times as frequent as lengths near it this length is (5).
+    Bad::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {n: 90, t: {prose: [60, 300], cut: 200}}
+
+    Good::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {n: 90, t: {prose: [60, 300]}}
+
+    Fix:
+        Export the texts again without the limit, or leave out those that were cut.
+    Reference:
+        Usual limits: 255 (VARCHAR), 512, 1,024, 32,767 (a cell of Excel), 65,535 bytes (TEXT of
+        MySQL).
+    """
+    measured = rows.measured("characters", "final")
+    if int(measured.sum()) < int(case.options["least"]) + _FEWEST_UNCUT:
+        return
+    found = np.zeros(len(rows), bool)
+    for name, unit in _LENGTHS.items():
+        lengths = rows[name]
+        shortest = _SHORTEST_WORDS if name == "word_count" else _SHORTEST_CUT
+        piles = _piles(lengths[measured & (lengths >= shortest)], case)
+        rest = measured & ~np.isin(lengths, [size for size, _ in piles])
+        finals, counts = np.unique(rows["final"][rest], return_counts=True)
+        usual = finals[np.argsort(-counts, kind="stable")][:_USUAL_ENDS]
+        share = float(np.isin(rows["final"][rest], usual).mean()) if rest.any() else 0.0
+        if int(rest.sum()) < _FEWEST_UNCUT or share < _SHARE_USUAL:
+            continue
+        for size, beside in piles:
+            mask = measured & (lengths == size)
+            ends = float(np.isin(rows["final"][mask], usual).mean())
+            differ = len(np.unique(rows["tail_hash"][mask])) >= 0.5 * mask.sum()
+            if ends > _SHARE_CUT or not differ or (found & mask).sum() >= 0.5 * mask.sum():
+                continue
+            found |= mask
+            yield _cut_failure(mask, pluralize(int(size), unit), int(beside), ends, share)
+
+
+def _piles(lengths: Array, case: RuleContext) -> list[tuple[int, int]]:
+    """Return the lengths at which texts pile up, each with the most texts of a length near it."""
+    sizes, counts = np.unique(lengths, return_counts=True)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    piles = []
+    for i in np.flatnonzero(counts >= int(case.options["least"])).tolist():
+        size, count = int(sizes[i]), int(counts[i])
+        before = int(below[i] - below[np.searchsorted(sizes, _BEFORE * size)])
+        if below[-1] - below[i + 1] > count or before < max(3.0, _SHARE_BEFORE * count):
+            continue
+        low, high = np.searchsorted(sizes, [(1 - _ABOUT) * size, (1 + _ABOUT) * size])
+        beside = int(np.delete(counts[low:high], i - low).max(initial=1))
+        if count >= float(case.options["pile"]) * beside:
+            piles.append((size, beside))
+    return piles
+
+
+def _cut_failure(mask: Array, length: str, beside: int, ends: float, share: float) -> Failure:
+    return Failure(
+        mask,
+        f"{count_phrase(mask, 'have')} a text of exactly {length}; lengths near it occur up to "
+        f"{pluralize(beside, 'time')}. {ends:.0%} of them end in a character in which {share:.0%} of "
+        f"the others end.",
+        measured={"texts": int(mask.sum()), "beside": beside, "usual_ends": round(ends, 4)},
+        cause=Cause(f"the texts were cut at {length}", "cut", explains=int(mask.sum())),
+        fix="Export them again without the limit, or leave them out: their ends are missing.",
+        kind=length,
+    )
