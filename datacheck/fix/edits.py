@@ -81,13 +81,23 @@ def _lines_plan(request: Asked) -> Plan:
     """
     table = request.run.table
     bad: dict[str, set[int]] = {}
+    of_sentences = set[str]()  # their numbers are not those of lines
     for finding in request.findings:
         for row in finding.rows.tolist():
             numbers = bad.setdefault(table.files[row], set())
-            if table.status[row] == UNREADABLE:
+            if table.reasons[row].startswith("DC701 sentence "):
+                of_sentences.add(table.files[row])
+            elif table.status[row] == UNREADABLE:
                 numbers.add(_line_of(table.keys[row], table.files[row]))
-    packed = sorted(path for path in bad if not path.lower().endswith(_PLAIN_LINES))
-    unclear = tuple(_packed(path) for path in packed)
+    packed = sorted(
+        path for path in bad if path in of_sentences or not path.lower().endswith(_PLAIN_LINES)
+    )
+    unclear = tuple(
+        f"{path}: sentences of words and tags are repaired by hand."
+        if path in of_sentences
+        else _packed(path)
+        for path in packed
+    )
     for path in packed:
         del bad[path]
     if unclear and not bad:

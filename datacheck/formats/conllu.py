@@ -52,7 +52,7 @@ UPOS = frozenset(
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _WORD = re.compile(r"[0-9]{1,9}")
 _OTHER = re.compile(r"[0-9]{1,9}(?:-[0-9]{1,9}|\.[0-9]{1,9})")
-_SENTENCE_BYTES = 1 << 20  # 50,000 words and more; their objects take 40 times as much
+SENTENCE_BYTES = 1 << 20  # 50,000 words and more; their objects take 40 times as much
 _READ_BYTES = 1 << 20
 _BATCH = 256  # sentences
 _BOM = b"\xef\xbb\xbf"
@@ -76,7 +76,7 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
     file_characters = _FileCharacters(path)
     first = 0
     values = list[Any]()
-    for number, (line, data) in enumerate(_sentences(path)):
+    for number, (line, data) in enumerate(sentences(path)):
         if chosen is not None and number not in chosen:
             if values:
                 yield first, values
@@ -94,8 +94,13 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
         yield first, values
 
 
-def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (number of its first line, bytes) of each sentence; no bytes if it is too long."""
+def sentences(path: AnyPath, comment: bytes = b"#") -> Iterator[tuple[int, bytes | None]]:
+    """Yield (number of its first line, bytes) of each sentence; no bytes if it is too long.
+
+    Args:
+        path: a file with empty lines between sentences.
+        comment: begins the lines that are no words, b"" if there are none.
+    """
     with (
         path.open("rb", buffering=0) as raw,
         io.BufferedReader(cast("io.RawIOBase", raw), _READ_BYTES) as file,
@@ -114,7 +119,7 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
             part = part.removeprefix(_BOM) if number == 1 and begins else part
             if begins and not part.strip():
                 if words:
-                    yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
+                    yield start, b"".join(lines) if size <= SENTENCE_BYTES else None
                 # Comments without words do not belong to the next sentence.
                 lines = []
                 size = 0
@@ -122,11 +127,11 @@ def _sentences(path: AnyPath) -> Iterator[tuple[int, bytes | None]]:
                 continue
             start = number if not size else start
             size += len(part)
-            words = words or not part.startswith(b"#")
-            if size <= _SENTENCE_BYTES:
+            words = words or not comment or not part.startswith(comment)
+            if size <= SENTENCE_BYTES:
                 lines.append(part)
         if words:
-            yield start, b"".join(lines) if size <= _SENTENCE_BYTES else None
+            yield start, b"".join(lines) if size <= SENTENCE_BYTES else None
 
 
 class _BrokenError(Exception):
@@ -152,7 +157,7 @@ class _FileCharacters:
 def _sentence(file_characters: _FileCharacters, number: int, line: int, data: bytes | None) -> Any:
     """Return the record of a sentence, or a `FormatError`."""
     line_offset = 0
-    why = f"more than {_SENTENCE_BYTES >> 20} MiB long"
+    why = f"more than {SENTENCE_BYTES >> 20} MiB long"
     if data is not None:
         try:
             return _record(_text(file_characters, data))

@@ -76,7 +76,7 @@ class DataFiles:
         """
         if self.are_half(described):
             return dict(head)
-        return {**head, "rules": {"DC113": {"left_out": True}}}
+        return {**head, "rules": {**head.get("rules", {}), "DC113": {"left_out": True}}}
 
     def nonempty(self) -> DataFiles:
         """Return the files with only those as readable that are not empty, unless all are."""

@@ -54,6 +54,7 @@ _MOST_DOCUMENTS = 200
 # Mean number of records of a JSON list from which on they are samples. Fewer are rather the steps
 # of one sample.
 _FEWEST_RECORDS = 20
+_SENTENCE_FIELDS = {"words", "tags"}  # of a file in which they stand in columns
 # Keys of records that are chats.
 _CHAT_KEYS = frozenset({"conversations", "messages"})
 # Endings that the reason of a draft names, with their share of the bytes.
@@ -311,6 +312,10 @@ def _draft_main_kind(files: DataFiles) -> Draft:
         head["samples"]["each"] = inner
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         profile = profile_files(any_field_schema(head), files.listing)
+    if each == "line" and profile.fields.keys() >= _SENTENCE_FIELDS:
+        # Short sentences recur in any corpus.
+        head |= {"duplicates": {"exact": "info"}, "rules": {"DC801": "warning"}}
+        why += ", each sentence of which is a sample"
     if not each and not inner and _are_few(main, files, profile):
         return _draft_any_files(files, profile)
     has_episodes = "demo" in each or "episode" in each

@@ -14,6 +14,7 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
+from datacheck.formats import conll
 from datacheck.formats.base import format_of, open_container
 from datacheck.formats.json_objects import Document, is_media, squad_questions
 from datacheck.formats.jsonl import BOM, head
@@ -38,6 +39,7 @@ Beat = Callable[[int], None]
 RECORDS = "records"  # a list of JSON objects
 LINES = "lines"  # a text
 TABLE = "table"  # lines of columns
+SENTENCES = "sentences"  # of words and tags
 GROUPS = "groups"  # groups of values of one file
 FILES = "files"  # a document with a record for each of many files
 ROWS = "rows"  # a table of numbers whose rows are samples
@@ -71,7 +73,7 @@ class InnerSamples:
 
     Args:
         kind: `RECORDS` of a list of JSON objects or of the questions of SQuAD, `LINES` of a text,
-            `TABLE`, `GROUPS`, `FILES`, `ROWS` or `WORDS`.
+            `TABLE`, `SENTENCES`, `GROUPS`, `FILES`, `ROWS` or `WORDS`.
         pattern: of groups, as in ``samples.each``: "/data/demo_*", "ends:meta/episode_ends", "key",
             or "" for a file without similar groups. Of files: the name of their
             list, mapping or column, "" for the document itself.
@@ -144,8 +146,8 @@ def inner_groups(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
 
 def _inner_samples(path: str, folders: Roots) -> InnerSamples:
     file = folders.file(path)
-    if path.lower().endswith(SUFFIXES) and is_table(path, head(file, HEAD_BYTES)):
-        return InnerSamples(TABLE)
+    if kind := _kind_of_lines(path, file):
+        return InnerSamples(kind)
     with closing(open_container(file)) as container:
         names = container.names()
         if names == [LINES] and format_of(path) is None:
@@ -176,6 +178,16 @@ def _number_rows(table: NumberTable) -> InnerSamples:
 
 def _are_words(lines: Sequence[str]) -> bool:
     return len(lines) <= _MOST_NAMES and all(len(line) <= MOST_NAME for line in lines)
+
+
+def _kind_of_lines(path: str, file: File) -> str:
+    """Return `SENTENCES` or `TABLE` if the lines of a text are such, "" otherwise."""
+    if not path.lower().endswith((*SUFFIXES, *conll.SUFFIXES)):
+        return ""
+    beginning = head(file, HEAD_BYTES)
+    if conll.Layout.of(beginning) is not None:
+        return SENTENCES
+    return TABLE if is_table(path, beginning) else ""
 
 
 def _records_in(container: Container, file: File) -> Sequence[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from datacheck.infer.data_files import JSON_LINES
-from datacheck.infer.inner_samples import GROUPS, TABLE, InnerSamples
+from datacheck.infer.inner_samples import GROUPS, SENTENCES, TABLE, InnerSamples
 from datacheck.infer.profile import FieldProfile
 from datacheck.rules.base import first_few
 from datacheck.schema.model import ANY, Schema
@@ -154,6 +154,8 @@ def guess_each(ending: str, paths: Sequence[str], inner: Mapping[str, InnerSampl
         inner: what some of them say, from `look_into_some`.
     """
     if ending.lower() in JSON_LINES:
+        return "line"
+    if 2 * sum(samples.kind == SENTENCES for samples in inner.values()) > len(inner):
         return "line"
     tables = sum(samples.kind == TABLE for samples in inner.values())
     if tables and 2 * tables >= len(inner) and len(paths) <= _MOST_TABLES:

@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats import conllu, jsonl, tabbed
+from datacheck.formats import conll, conllu, jsonl, tabbed
 from datacheck.formats.base import check_lines, format_of
 from datacheck.model.row_keys import NumberedKeys
 from datacheck.model.sample import Block, Column, signature
@@ -242,6 +242,8 @@ def _batches(
     if file_format is None or file_format.name in {"jsonl", "json"}:
         return jsonl.batches(path, span, wanted=wanted)
     head = jsonl.head(path, tabbed.HEAD_BYTES)
+    if layout := conll.Layout.of(head):
+        return conll.batches(path, layout, wanted)
     if tabbed.is_json(head):
         return jsonl.batches(path, span, wanted=wanted)
     return _columns_of_lines(path, tabbed.Layout.of(path.name, head), wanted)
@@ -398,6 +400,8 @@ class _LineBlocks:
             numbers[0] == 0
             and not path.lower().endswith(conllu.SUFFIX)
             and jsonl.marked(self._source.opener.file(path))
+            and conll.Layout.of(jsonl.head(self._source.opener.file(path), tabbed.HEAD_BYTES))
+            is None
         ):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

@@ -503,6 +503,20 @@ def test_lines_of_text_are_repaired_like_json_lines(place):
     assert (place / "copy/a.txt.rejected").read_bytes() == b"two\n"
 
 
+def test_sentences_of_words_and_tags_are_repaired_by_hand(place):
+    """Their numbers are not those of lines, and the empty lines between them must stay."""
+    text = "In O\nOslo B-LOC\n. O\n\nNo O\nrain O\n. O\n\n"
+    (place / "data/a.txt").write_text("\ufeff" + text * 9 + "alone\n\n" + text)
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.txt', each: line}\nfields: {words: {dtype: "
+        "json}, tags: {dtype: json}}\nduplicates: {exact: off}\n"
+    )
+    run = scanned(schema, place / "data")
+    assert [f.examples for f in run.report.findings] == [("a.txt:000000000018",)]
+    with pytest.raises(UsageError, match=r"a\.txt: sentences .* are repaired by hand"):
+        fix(run, schema, "DC701", place / "copy")
+
+
 def test_lines_of_another_kind_are_bad_too(place):
     (place / "data/a.jsonl").write_bytes(b'{"q": "one", "a": "1"}\n[1, 2]\n"three"\n')
     schema = parse_schema(

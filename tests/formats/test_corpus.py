@@ -44,6 +44,8 @@ REASONS = {
     "bvh/n_word.bvh": "'up' stands where a number",
     "bvh/n_zero.bvh": "code 0",
     "columns/n_zero.tab": "byte 3 is zero",
+    "conll/n_columns.conll": r"sentence 2 \(line 6\): 1 column; most of the first lines",
+    "conll/n_verse.iob": "no sentences",
     "conllu/n_columns.conllu": r"sentence 2 \(line 6\): 9 columns",
     "conllu/n_head.conllu": r"sentence 2 \(line 6\): HEAD of word 2 is 7, beyond the 2 words",
     "conllu/n_ids.conllu": r"sentence 2 \(line 7\): word 3 stands where word 2 should be",

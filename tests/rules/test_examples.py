@@ -44,6 +44,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "writing": {"70", "71"},
     "tokens": {"70", "71"},
     "conversations": {"70", "71"},
+    "tags": {"71"},
     "tool_calls": {"71"},
     "masks": {"71"},
     "media": {"71"},

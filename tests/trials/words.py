@@ -66,3 +66,83 @@ MARKED = Trial(
     (Size("one file", 1.0),),
     cause="bom",
 )
+
+
+_TAGGED = {"fields": {"words": {"dtype": "json"}, "tags": {"dtype": "json"}}}
+
+
+def _tagged(rng: np.random.Generator) -> Samples:
+    """Sentences with names of one word, each followed by a comma."""
+    found: Samples = []
+    for number in range(400):
+        words, tags = [f"s{number}"], ["O"]
+        for _ in range(int(rng.integers(2, 6))):
+            words += [
+                *map(str, rng.choice(_WORDS, 4)),
+                str(rng.choice(["Oslo", "Lima", "Quito"])),
+                ",",
+            ]
+            tags += ["O"] * 4 + [f"B-{rng.choice(['LOC', 'ORG', 'PER'])}", "O"]
+        found.append(sample(f"t{number:03d}", {"words": words, "tags": tags}))
+    return found
+
+
+def _late(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    places = some(samples, size, rng, 5)
+    for place in places:
+        split, piece = samples[place]
+        samples[place] = split, changed(piece, tags=["O", *piece.fields["tags"][:-1]])
+    return [samples[place][1].key for place in places]
+
+
+def _joined(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    first = int(rng.integers(len(samples) - int(size)))
+    parts = [piece.fields for _, piece in samples[first : first + int(size)]]
+    split, piece = samples[first]
+    joined = {name: [word for part in parts for word in part[name]] for name in ("words", "tags")}
+    samples[first : first + int(size)] = [(split, changed(piece, **joined))]
+    return [piece.key]
+
+
+LATE = Trial(
+    "tags-one-word-late",
+    "DC719",
+    _TAGGED,
+    _tagged,
+    _late,
+    (Size("2 %", 0.02), Size("10 %", 0.1)),
+    "late",
+)
+JOINED = Trial(
+    "sentences-joined",
+    "DC719",
+    _TAGGED,
+    _tagged,
+    _joined,
+    (Size("20", 20), Size("60", 60)),
+    "joined",
+)
+
+
+def _renamed(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    """Give a class another name in a block of so many sentences."""
+    first = int(rng.integers(len(samples) - int(size)))
+    named = []
+    for place in range(first, first + int(size)):
+        split, piece = samples[place]
+        tags = [tag.replace("PER", "PERS") for tag in piece.fields["tags"]]
+        if tags != piece.fields["tags"]:
+            named.append(piece.key)
+        samples[place] = split, changed(piece, tags=tags)
+    return named
+
+
+RENAMED = Trial(
+    "class-renamed-in-a-block",
+    "DC413",
+    _TAGGED,
+    _tagged,
+    _renamed,
+    (Size("30 sentences", 30), Size("100 sentences", 100)),
+    "block",
+)

@@ -374,6 +374,15 @@ _WIDE = 32
 _ENDS = " \t\r\n.,;:'\""  # no "?", with which annotators mark a class as unsure
 # Before a digit only one hyphen is a separator; a second one is a minus sign.
 _BETWEEN = re.compile(r"(?<=[^\W_])[\s_-]+(?=[^\W\d_])|(?<=[^\W\d_])(?:[\s_]+|-)(?=\d)")
+# In a block without a frequent class: fewest samples that should have it, largest share of them that
+# have it, fewest other classes in so many samples.
+_BLOCK = 10
+_LEFT_IN_BLOCK = 0.1
+_OTHERS_IN_BLOCK = 2
+_FEWEST_IN_BLOCK = 5
+_MOST_CELLS = 50_000_000
+_SPAN_PART = re.compile(r"^[BIESLUM]-(?=\S)")  # of the tag of a word in a span
+_OUTSIDE = "O"
 # Notations in which case carries meaning: "C1CCCCC1" and "c1ccccc1" (SMILES).
 _NOTATION = re.compile(r"[^\W\d_]\d+[^\W\d_]")
 _NUMBER = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
@@ -452,7 +461,8 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         In a text field with few distinct values, no value repeats a much more frequent one with
         other capitals, blanks, ``_``, ``-`` or punctuation at its ends. If all other values are
         frequent, no value differs from a much more frequent one in one letter or in the order of
-        two letters. The same holds for the class names in lists of objects (.txt), which stand
+        two letters. No class takes the place of another one with a similar name (``PERS`` for
+        ``PER``) in a block of samples. The same holds for the class names in lists of objects (.txt), which stand
         beside numbers in the same column of each line, and for lists of words (the classes of the
         boxes of a picture).
     Why it matters:
@@ -464,7 +474,11 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         also holds if two neighbouring letters after the first are exchanged. If one letter differs,
         or another form of a word has three letters, the usual form must occur in 100 times as many
         samples. Words of three letters that differ in capitals are compared only if each is all
-        lower case, all upper case, or capitalized (``MPa`` and ``mPa`` are two units).
+        lower case, all upper case, or capitalized (``MPa`` and ``mPa`` are two units). A block goes
+        from the first to the last sample with a class: the class has taken the place of another if
+        this one should stand there 10 times or more, at its rate in the other samples, and is there
+        at most a tenth as often, though two other classes are. Their names differ in one letter, or
+        one begins with the other.
     When it is wrong:
         Both values are classes: ``DC413: off``.
     Options:
@@ -503,7 +517,11 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         often.update(dict.fromkeys(text.split("\n"), count))
     if often.pop("", 0) > _NAMES * measured.sum() or len(often) > _CLASSES:
         return
-    for kind, pairs in (("form", _forms(often)), ("letter", _typed(often))):
+    pairs_by_kind = {"form": _forms(often), "letter": _typed(often)}
+    known = {word for pairs in pairs_by_kind.values() for word in pairs}
+    renamed = _renamed(texts, often)
+    pairs_by_kind["block"] = {word: usual for word, usual in renamed.items() if word not in known}
+    for kind, pairs in pairs_by_kind.items():
         if not pairs:
             continue
         mask = np.zeros(len(rows), bool)
@@ -514,20 +532,65 @@ def class_spelling(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             f"{word!r} ({often[word]:,}; {usual!r} {often[usual]:,})"
             for word, usual in pairs.items()
         ]
-        how = (
-            "but for capitals, blanks and separators"
-            if kind == "form"
-            else "but for one letter or the order of two"
-        )
         yield Failure(
             mask,
-            f"{count_phrase(mask, 'hold')} a class that is a frequent one {how}: {first_few(phrases)}.",
+            f"{count_phrase(mask, 'hold')} a class that is a frequent one {_HOW[kind]}: "
+            f"{first_few(phrases)}.",
             measured={"values": list(pairs)[:10]},
             fix="Write each class in one way."
             if kind == "form"
             else "See whether both are one class; if so, write the class in one way.",
             kind=kind,
         )
+
+
+_HOW = {
+    "form": "but for capitals, blanks and separators",
+    "letter": "but for one letter or the order of two",
+    "block": "with a longer or shorter name, in a block without the frequent one",
+}
+
+
+def _renamed(texts: Texts, often: Mapping[str, int]) -> dict[str, str]:
+    """Return the usual name of each class that stands in its place in one block of samples.
+
+    The names differ in one letter, or one begins with the other; the block holds other classes, as
+    data in the order of their classes do not.
+    """
+    bare = {word: _SPAN_PART.sub("", word) for word in often if word != _OUTSIDE}
+    classes = sorted(set(bare.values()))
+    near = [(a, b) for a in classes for b in classes if a != b and _are_near(a, b)]
+    if not near or len(classes) * len(texts.words) > _MOST_CELLS:
+        return {}
+    holds = np.zeros((len(classes), len(texts.words)), bool)
+    number = {word: classes.index(name) for word, name in bare.items()}
+    for place, text in enumerate(texts.words):
+        holds[[number[word] for word in text.split("\n") if word in number], place] = True
+    pairs: dict[str, str] = {}
+    for name, usual in near:
+        rare, frequent = (holds[classes.index(word)][texts.rows] for word in (name, usual))
+        places = np.flatnonzero(rare)
+        block = slice(int(places[0]), int(places[-1]) + 1)
+        there, size = int(frequent[block].sum()), block.stop - block.start
+        outside = int(frequent.sum()) - there
+        expected = outside * size / max(1, len(frequent) - size)
+        often_there = np.bincount(texts.rows[block], minlength=len(texts.words)) @ holds.T
+        others = int((often_there >= _FEWEST_IN_BLOCK).sum()) - 1
+        if (
+            min(expected, len(places)) >= _BLOCK
+            and there <= _LEFT_IN_BLOCK * expected
+            and others >= _OTHERS_IN_BLOCK
+        ):
+            same = (word for word, its_name in bare.items() if its_name == name)
+            pairs |= {word: word.removesuffix(name) + usual for word in same}
+    return pairs
+
+
+def _are_near(one: str, other: str) -> bool:
+    one, other = _folded(one), _folded(other)
+    if min(len(one), len(other)) < _FEWEST_LETTERS or not (one.isalpha() and other.isalpha()):
+        return False
+    return one.startswith(other) or other.startswith(one) or _times(one, other) < np.inf
 
 
 def _folded(word: str) -> str:
