@@ -80,6 +80,43 @@ def _multiplied(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
     return changed(piece, box=piece.fields["box"] * np.tile(_SMALL, 2) * value)
 
 
+_TWO_SCHEMA = {
+    "fields": {
+        "image": {"role": "image", "shape": ["H", "W", 3]},
+        "csv": {"role": "boxes", "shape": ["N", 4], "unit": "px", "pixels_of": "image"},
+        "xml": {"role": "boxes", "shape": ["M", 4], "unit": "px", "pixels_of": "image"},
+    }
+}
+
+
+def _annotated_twice(rng: np.random.Generator) -> Samples:
+    """Pictures with one to five boxes each, in two annotations that count pixels from 0 and 1."""
+    made: Samples = []
+    for number in range(_COUNT):
+        low = rng.integers(1, _SMALL // 3, (int(rng.integers(1, 6)), 2))
+        box = np.hstack([low, 2 * low + rng.integers(2, _SMALL // 3 - 2, low.shape)])
+        image = rng.integers(0, 255, (_SMALL[1], _SMALL[0], 3), dtype=np.uint8)
+        made.append(sample(f"p{number:02d}", {"image": image, "csv": box, "xml": box[::-1] - 1}))
+    return made
+
+
+def _as_sides(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    """Write width and height in place of a corner, in one annotation."""
+    del rng, value
+    box = piece.fields["xml"].copy()
+    box[:, 2:] -= box[:, :2]
+    return changed(piece, xml=box)
+
+
+TWO_ANNOTATIONS = Trial(
+    "width-in-one-annotation",
+    "DC409",
+    _TWO_SCHEMA,
+    _annotated_twice,
+    edited(0.2, _as_sides),
+    (Size("in all boxes", 1.0),),
+    "sides",
+)
 FRACTIONS = Trial(
     "fractions-in-pixels",
     "DC409",
