@@ -298,6 +298,44 @@ def test_a_joint_that_dies_is_named_with_its_episode():
     assert "column 3 (wrist_flex) in 1 episode of 24" in found[0].message
 
 
+def stops(*joints, episodes, rows=80, names=("state",)):
+    """Return a change that stops joints in the last rows of some episodes."""
+
+    def change(i, fields, rng):
+        out = {}
+        for name in names if i in episodes else ():
+            values = fields[name].copy()
+            values[-rows:, joints] = values[-rows, joints]
+            out[name] = values
+        return out
+
+    return change
+
+
+def test_joints_that_stop_while_their_commands_go_on_are_named():
+    findings = results(demos(stops(1, 2, episodes={3, 9}))).findings
+    found = [f for f in findings if f.code == "DC523"]
+    assert [f.rows.tolist() for f in found] == [[3, 9]]
+    assert found[0].kind == "stuck state"
+    assert found[0].measured == {"columns": [1, 2], "steps": 79}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        stops(1, 2, episodes={3}, names=("action", "state")),  # an arm that has nothing to do
+        stops(0, 1, 2, 3, 4, 5, episodes={3}),  # the whole state: DC506
+        stops(1, 2, episodes=set(range(8))),  # a third of the episodes
+        stops(1, 2, episodes={3}, rows=30),
+        stops(5, episodes={3}),  # a gripper that holds
+        lambda i, fields, rng: stops(1, episodes={i}, rows=30 + 2 * i)(i, fields, rng),
+    ],
+    ids=["no command", "all", "often", "short", "gripper", "rests everywhere"],
+)
+def test_joints_that_stand_still_for_another_reason_are_not_stuck(change):
+    assert "DC523" not in told(demos(change))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -382,6 +382,33 @@ def test_few_samples_are_compared_with_a_far_limit_or_skipped(role, count, facto
     assert ("fewer than" in "; ".join([told.why, *told.unseen])) is (verdict == "skip")
 
 
+def _recordings(quiet, spans=(2000, 20000), rows=400, count=40, dtype=np.int16):
+    """Sounds between these peaks; the first ones with these peaks instead."""
+    rng = np.random.default_rng(0)
+    peaks = [*quiet, *rng.uniform(*spans, count - len(quiet))]
+    return [np.linspace(-peak, peak, rows).astype(dtype) for peak in peaks]
+
+
+@pytest.mark.parametrize(
+    ("sounds", "named"),
+    [
+        (_recordings([2, 1]), [0, 1]),
+        (_recordings([2]), [0]),
+        (_recordings([0.0001], spans=(0.1, 1), dtype=np.float32), [0]),
+        (_recordings([2, 3, 4]), []),  # more than 5 %
+        (_recordings([2], count=29), []),  # too few to compare with
+        (_recordings([2], rows=255), []),
+        (_recordings([40]), []),  # quiet, but no noise floor
+        (_recordings([2, 15, 100, 700]), []),  # others are about as quiet
+        (_recordings([]), []),
+    ],
+)
+def test_recordings_that_hardly_vary_are_named(sounds, named):
+    told = said("fields: {x: {shape: [P]}}", sounds)
+    assert told == ([("DC226", "warning", "nearly constant", named)] if named else [])
+    assert said("fields: {velocity: {shape: [P]}}", sounds, "velocity") == []
+
+
 def test_codes_of_a_clean_mesh_of_quads_and_of_another_count():
     box = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], np.float32) + 3
     faces = np.array([[0, 1, 3], [0, 3, 2], [4, 5, 7], [4, 7, 6]])

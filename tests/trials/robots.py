@@ -120,6 +120,14 @@ def _inert(piece: Piece, noise: float, rng: np.random.Generator) -> dict[str, An
     return out
 
 
+def _stuck(piece: Piece, share: float, rng: np.random.Generator) -> dict[str, Any]:
+    """Two joints keep one value to the end, from so early on; their commands go on."""
+    state = piece.fields["state"].copy()
+    joint, start = int(rng.integers(4)), round((1 - share) * len(state))
+    state[start:, joint : joint + 2] = state[start, joint : joint + 2]
+    return {"state": state}
+
+
 _SIDES = [f"{side}_{joint}" for side in ("left", "right") for joint in JOINTS]
 _MOUNT = np.array([25.0, 14.0, -18.0, 9.0, 30.0])  # [deg] by which the arms' homes differ
 
@@ -192,6 +200,14 @@ DEAD = Trial(
     _episodes,
     _few(_dead),
     (Size("state", 0.0), Size("action and state", 1.0)),
+)
+STUCK = Trial(
+    "joints-stand-still",
+    "DC523",
+    SCHEMA,
+    _episodes,
+    _few(_stuck),
+    (Size("a fifth", 0.2, documented=False), Size("half", 0.5), Size("four fifths", 0.8)),
 )
 INERT = Trial(
     "inert-gripper",

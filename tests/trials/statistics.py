@@ -154,6 +154,15 @@ SILENT = Trial(
     (Size("zeros", 0), Size("an offset", 12)),
     cause="constant",
 )
+HISSING = Trial(
+    "muted-recordings",
+    "DC226",
+    _SOUND,
+    _sounds,
+    edited_field(0.05, "x", lambda x, to, rng: rng.integers(-to, to + 1, len(x)).astype(np.int16)),
+    (Size("one bit", 1), Size("two bits", 2)),
+    cause="nearly constant",
+)
 RATED = Trial(
     "another-rate",
     "DC226",

@@ -535,13 +535,15 @@ def encoder_wrap(rows: Rows, case: RuleContext) -> Iterator[Failure | Info]:
 _GRASPS = re.compile(r"\b(?:pick|grasp|grab|place|put|lift|insert)(?:s|ed|ing)?\b", re.IGNORECASE)
 
 
-@measure("joint_motion", per="sample", uses=_USES, depth="numeric")
+@measure("joint_motion", version=2, per="sample", uses=_USES, depth="numeric")
 def joint_motion(block: Block, schema: Schema) -> Columns:
     """Motion of each column of the actions and states of an episode.
 
     `<field>:extent` (columns): largest minus smallest value; `:busy` (columns): share of the steps
-    that change; `:home`, `:centre`, `:wobble` (columns): first value, mean, standard deviation;
-    `:joints`: names of the columns. `:errand`: number of the task's text, -1 without one;
+    that change; `:stuck` (columns): most steps in a row without a change; `:driven` (columns): share
+    of these at which the command of the column changes, 0 without one or in less than 30 steps;
+    `:home`, `:centre`, `:wobble` (columns): first value, mean, standard deviation; `:joints`: names
+    of the columns. `:errand`: number of the task's text, -1 without one;
     `:asks_grasp`: whether the text has a word such as pick or place.
     """
     columns: dict[str, Measured] = {}
@@ -559,13 +561,16 @@ def joint_motion(block: Block, schema: Schema) -> Columns:
         size = np.maximum(lengths, 1)
         centre = reduced(np.add, planes, lengths) / size
         square = reduced(np.add, (planes - np.repeat(centre, lengths, axis=1)) ** 2, lengths)
-        changes = reduced(np.add, (differences(planes, lengths) != 0).astype(np.float64), steps)
+        moves = differences(planes, lengths) != 0
+        stuck = _stuck(moves, steps)
         home = np.zeros(low.shape)
         home[:, fits] = planes[:, column.starts[fits]]
         extent = high.astype(np.float64) - low.astype(np.float64)
         values = {
             "extent": extent,
-            "busy": changes / np.maximum(steps, 1),
+            "busy": reduced(np.add, moves.astype(np.float64), steps) / np.maximum(steps, 1),
+            "stuck": stuck,
+            "driven": _driven(moves, stuck, steps, _command_moves(block, schema, name, column)),
             "home": home,
             "centre": centre,
             "wobble": np.sqrt(square / size),
@@ -581,6 +586,45 @@ def joint_motion(block: Block, schema: Schema) -> Columns:
         asks = [bool(_GRASPS.search(text)) for text in texts]
         columns["asks_grasp"] = Measured(np.array(asks, np.int64), known)
     return dict(columns)
+
+
+def _runs(moves: Array, steps: Array) -> Array:
+    """Return how many steps without a change end at each step: int64, as `moves`."""
+    places = np.arange(moves.shape[1])
+    before = np.repeat(np.cumsum(steps) - steps - 1, steps)
+    last = np.maximum.accumulate(np.where(moves, places, -1), axis=1)
+    runs: Array = places - np.maximum(last, before)
+    return runs
+
+
+def _stuck(moves: Array, steps: Array) -> Array:
+    return reduced(np.maximum, _runs(moves, steps), steps)
+
+
+def _command_moves(block: Block, schema: Schema, name: str, column: Column) -> Array | None:
+    """Return where the command of a state changes, None if the block has no command of its shape."""
+    for action, state in _state_pairs(schema):
+        command = _matrix(block, action) if state == name else None
+        if command is None or command.lengths is None or column.lengths is None:
+            continue
+        same = command.values.shape == column.values.shape
+        if same and np.array_equal(command.lengths, column.lengths):
+            moves: Array = differences(command.planes.astype(np.float64), command.lengths) != 0
+            return moves
+    return None
+
+
+def _driven(moves: Array, stuck: Array, steps: Array, commands: Array | None) -> Array:
+    """Return the share of the steps of each longest run at which the command changes."""
+    share = np.zeros(stuck.shape)
+    if commands is None:
+        return share
+    starts = np.cumsum(steps) - steps
+    for j, i in np.argwhere(stuck >= _LEAST_STEPS).tolist():
+        mine = slice(int(starts[i]), int(starts[i] + steps[i]))
+        end = int(np.argmax(_runs(moves[j : j + 1, mine], steps[i : i + 1]))) + mine.start + 1
+        share[j, i] = commands[j, end - int(stuck[j, i]) : end].mean()
+    return share
 
 
 def _task_texts(block: Block, schema: Schema) -> list[str]:
@@ -613,11 +657,12 @@ _BUSY = 0.25  # median share of the steps at which a joint moves in the other ep
     defaults={"few": 0.2, "least": 5},
 )
 def dead_joint(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
-    """A joint that moves in the other episodes does not change at all in one.
+    """A joint that moves in the other episodes stands still in one.
 
     What:
         No column of an action or a state is constant in an episode in which the other columns move,
-        if it moves in nearly all other episodes.
+        if it moves in nearly all other episodes. No column of a state keeps one value for a long
+        part of an episode while its command changes.
     Why it matters:
         A cable, a bus or a recorder lost one joint: the policy learns that it stands still while
         the task needs it.
@@ -627,7 +672,10 @@ def dead_joint(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         steps (median), and if the 5th percentile of its motion there is a fifth of the usual one:
         a joint that sometimes rests, a gripper or a switch is not judged. In the episode, at least
         half of the other columns move by half of what is usual. A column that is constant in all
-        episodes of a task is left to DC223.
+        episodes of a task is left to DC223. A part: 30 steps or more with exactly one value, at
+        half of which the column of the action of the same shape changes; 4 times the longest such
+        run of the episodes without one, and at most ``few`` of the episodes. The column changes at
+        half of the steps of the other episodes, and a quarter of such columns do not stand still.
     When it is wrong:
         The joint was locked on purpose in these episodes: waive them.
     Options:
@@ -652,11 +700,14 @@ def dead_joint(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         lerobot-lint reports joints whose standard deviation is below 1 % of the largest one.
     """
     judged = np.zeros(len(rows), bool)
+    states = _states(case.schema)
     for name in _joint_fields(case.schema):
         for names, places in _robots(rows, name, "extent"):
             if len(places) >= int(case.options["least"]):
                 judged[places] = True
                 yield from _dead_joints(rows, case, name, places, names)
+                if name in states:
+                    yield from _stuck_joints(rows, case, name, places, names)
     yield from _unjudged(judged, "too short, or too few episodes to compare with")
 
 
@@ -709,6 +760,44 @@ def _dead_joints(
     )
 
 
+def _stuck_joints(
+    rows: Rows, case: RuleContext, name: str, places: Array, names: str
+) -> Iterator[Failure]:
+    """Yield the joints of a state that keep one value for long while their commands change."""
+    stuck, driven, busy, extent = (
+        rows[f":{name}:{stat}"][places] for stat in ("stuck", "driven", "busy", "extent")
+    )
+    lively = (np.median(busy, axis=0) >= _LIVELY) & ~_is_gripper(names, stuck.shape[1])
+    held = (stuck >= _LEAST_STEPS) & (driven >= _DRIVEN) & (extent > 0) & lively
+    usual = np.where(held, 0, stuck).max(axis=0)
+    held &= (stuck >= _TIMES_STUCK * usual) & (
+        held.sum(axis=0) <= float(case.options["few"]) * len(places)
+    )
+    free = (lively & (stuck <= usual)).sum(axis=1)
+    held &= (free >= _FREE * lively.sum())[:, None]
+    if not held.any():
+        return
+    columns = np.flatnonzero(held.any(axis=0))
+    failing = np.zeros(len(rows), bool)
+    failing[places[held.any(axis=1)]] = True
+    shown = first_few(_column_name(names, int(j)) for j in columns)
+    yield Failure(
+        failing,
+        f"{name} keeps one value in {shown} for up to {int(stuck[held].max()):,} steps while the "
+        f"action changes, in {pluralize(int(failing.sum()), 'episode')} of {len(places):,}; "
+        f"elsewhere these columns do for at most {int(usual[columns].max()):,}.",
+        measured={"columns": columns.tolist(), "steps": int(stuck[held].max())},
+        expected={"steps": f"..{int(usual[columns].max())}"},
+        kind=f"stuck {name}",
+        fix="Cut the episodes where the joints stand still, or record them again.",
+        extra=(name,),
+    )
+
+
+_LIVELY = 0.5  # share of the steps at which a column changes whose long runs are judged
+_DRIVEN = 0.5  # least share of the steps of a run at which the command changes
+_TIMES_STUCK = 4.0
+_FREE = 0.25  # least share of the columns that still move in the episode
 _INERT = 0.02  # largest motion of a gripper at rest, of the usual one
 _MOVES = 0.3  # least motion of a gripper that works, of the usual one
 

@@ -76,6 +76,12 @@ _SETTINGS = 4
 # Fewest samples with one number far beyond all others, and fewest distinct numbers of the others.
 _FEWEST = 3
 _KINDS = 8
+# Long samples that hardly vary: rows, largest share of the samples, of the usual variation, and of
+# that of any other sample.
+_MANY_ROWS = 256
+_FEW_STILL = 0.05
+_STILL = 0.002
+_TIMES_STILL = 10.0
 _SEVERAL = 16  # so many equal numbers are no coincidence
 # Least spread of a logarithm: a sample that differs by less than half is no outlier, however alike
 # the others are.
@@ -272,9 +278,9 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         origin, the largest value of actions, joint angles and values, and the number of rows. For
         floating-point numbers without a role, or in too few samples for z, it compares the largest
         value if all other samples lie within a decade. For numbers without a role, it reports:
-        samples with one value throughout if nine tenths vary (also with the role ``value``);
-        another rate (``rate``, ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths
-        have; another number
+        samples with one value throughout if nine tenths vary, and long ones that hardly vary, as a
+        muted microphone gives (also with the role ``value``); another rate (``rate``,
+        ``sampling_rate``, ``fps``, ``dt``, ``frame_time``) than nine tenths have; another number
         than 19 of 20 have; one whole number in at least three samples that is three times all
         others, which count from 0 or 1.
     Why it matters:
@@ -286,7 +292,9 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         role: ``far`` times the median, or 5 times it in samples of 16 rows or more, if all others
         lie within a factor of 2. A sample of one value needs at least 16 numbers, and the others
         must go beyond that value on both sides. A constant 0 is not reported for speeds, forces and
-        differences, known by their names. Constant samples, other rates and numbers far beyond all
+        differences, known by their names. At most 5 % of the samples of 256 rows or more are nearly
+        constant if they vary by 0.2 % of what is usual, and a tenth of what any other does (peak to
+        peak, not for such quantities). Constant samples, other rates and numbers far beyond all
         others are warnings. Other single numbers are ignored if they are whole numbers below 100
         (labels or counts) or have more than four distinct values.
     When it is wrong:
@@ -327,6 +335,7 @@ def outlier_sample(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
         return
     if case.spec.role in {None, "value"}:
         yield from _constant(rows, case)
+        yield from _nearly_still(rows, case)
     if case.spec.role is None:
         yield from _much_larger(rows, case)
         yield from _other_setting(rows, case)
@@ -430,6 +439,38 @@ def _constant(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         kind="constant",
         fix="Look at them: a sensor may have been dead, or the file never filled. Leave out those "
         "that hold nothing.",
+    )
+
+
+def _nearly_still(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """Yield long samples that hardly vary where all others vary far more: a muted microphone."""
+    measured = rows.measured("min", "dims")
+    if not measured.any() or re.search(_AT_REST, case.name.lower()):
+        return
+    span = (rows["max"] - rows["min"]).max(axis=1)
+    measured &= np.isfinite(span) & (span > 0) & (rows["dims"][:, 0] >= _MANY_ROWS)
+    total = int(measured.sum())
+    if total < int(case.options["least"]):
+        return
+    ordered = np.sort(span[measured])
+    few = max(1, int(_FEW_STILL * total))
+    gaps = ordered[1 : few + 1] / ordered[:few]
+    place = int(np.argmax(gaps))
+    usual = float(np.median(ordered))
+    if gaps[place] < _TIMES_STILL or ordered[place] > _STILL * usual:
+        return
+    still = measured & (span <= ordered[place])
+    yield Failure(
+        still,
+        f"{count_phrase(still, 'vary')} by at most {format_number(float(ordered[place]))}; the other "
+        f"{int((measured & ~still).sum()):,} vary by {format_number(float(ordered[place + 1]))} or "
+        f"more.",
+        measured={"span": float(ordered[place]), "others": float(ordered[place + 1])},
+        severity=Severity.WARNING,
+        kind="nearly constant",
+        fix="Look at them: a microphone may have been muted, or a sensor unplugged. Leave out those "
+        "that hold nothing.",
+        order=-span,
     )
 
 
