@@ -241,7 +241,7 @@ def _any_inside(xyz: Array, box: Array) -> bool:
 @measure(
     "two-annotations",
     per="sample",
-    uses=("fields.role", "fields.pixels_of", "fields.box_format", "fields.unit", "fields.absent"),
+    uses=("fields.role", "fields.pixels_of", "fields.box_format", "fields.absent"),
 )
 def two_annotations(block: Block, schema: Schema) -> Columns:
     """Boxes of one picture in two fields, for each first one of these.
@@ -271,10 +271,10 @@ def two_annotations(block: Block, schema: Schema) -> Columns:
 
 
 def _of_one_picture(schema: Schema) -> list[tuple[str, str]]:
-    """Return the fields of boxes in pixels that have the same picture, each with the next one."""
+    """Return the fields of boxes that have the same picture, each with the next one."""
     by_picture: dict[str, list[str]] = {}
     for name, spec in schema.of_role("boxes"):
-        if spec.pixels_of and spec.unit != "1":
+        if spec.pixels_of:
             by_picture.setdefault(spec.pixels_of, []).append(name)
     return [pair for names in by_picture.values() for pair in pairwise(sorted(names))]
 
@@ -362,7 +362,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         extent.
     """
     for name, other in _of_one_picture(case.schema):
-        yield from _contradictory(rows, name, other)
+        if "1" not in {case.schema.fields[name].unit, case.schema.fields[other].unit}:
+            yield from _contradictory(rows, name, other)
     for name, spec in case.schema.of_role("boxes"):
         measured = rows.measured(f":{name}:boxes")
         if not measured.any():
