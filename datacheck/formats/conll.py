@@ -131,8 +131,9 @@ def _blocks(head: bytes) -> list[list[str]]:
             found[-1].append(line.rstrip(" "))
         elif found[-1]:
             found.append([])
-    is_document = _DOCUMENT.decode()
-    return [block for block in found if block and not block[0].startswith(is_document)]
+    mark = _DOCUMENT.decode()
+    blocks = [block[1:] if block and block[0].startswith(mark) else block for block in found]
+    return [block for block in blocks if block]
 
 
 def batches(
@@ -150,12 +151,7 @@ def batches(
     """
     chosen = None if wanted is None else set(wanted)
     first, values = 0, list[Any]()
-    found = (
-        (line, data)
-        for line, data in sentences(path, comment=b"")
-        if data is None or not data.startswith(_DOCUMENT)
-    )
-    for number, (line, data) in enumerate(found):
+    for number, (line, data) in enumerate(_without_marks(sentences(path, comment=b""))):
         if chosen is not None and number not in chosen:
             if values:
                 yield first, values
@@ -169,6 +165,15 @@ def batches(
             first, values = number + 1, []
     if values:
         yield first, values
+
+
+def _without_marks(found: Iterator[tuple[int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield sentences without the line that begins a document, and none for that line alone."""
+    for line, data in found:
+        if data is None or not data.startswith(_DOCUMENT):
+            yield line, data
+        elif (rest := data.partition(b"\n")[2]).strip():
+            yield line + 1, rest
 
 
 def _sentence(layout: Layout, number: int, line: int, data: bytes | None) -> Any:

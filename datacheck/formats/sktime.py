@@ -35,12 +35,15 @@ def _parse(data: bytes, hint: Hint) -> Values:
         raise FormatError(msg)
     lines = enumerate(text_lines(data.removeprefix(_BOM)), 1)
     header = _header(lines)
+    labels = frozenset(header.get("@classlabel", [])[1:])
     values: dict[str, Any] = {}
     cases = ((number, line) for number, line in lines if line.strip() and line[:1] != b"#")
     for case, (number, line) in enumerate(cases):
         group = f"case_{case}"
         try:
-            values |= {f"{group}/{name}": value for name, value in _case(line, header).items()}
+            values |= {
+                f"{group}/{name}": value for name, value in _case(line, header, labels).items()
+            }
         except FormatError as error:
             values[f"{group}/series"] = FormatError(f"line {number:,}: {error}")
     return Values(values)
@@ -72,8 +75,8 @@ def _says(header: Mapping[str, list[str]], tag: str) -> bool:
     return header.get(tag, [])[:1] in (["true"], ["True"], ["TRUE"])
 
 
-def _case(line: bytes, header: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the series and the answer of one line.
+def _case(line: bytes, header: Mapping[str, list[str]], labels: frozenset[str]) -> dict[str, Any]:
+    """Return the series and the label or target of one line.
 
     Raises:
         FormatError: the line breaks the header, or holds more than numbers.
@@ -82,11 +85,8 @@ def _case(line: bytes, header: Mapping[str, list[str]]) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     if _says(header, "@classlabel"):
         label = text(channels.pop(), "the label").strip()
-        known = header["@classlabel"][1:]
-        if known and label not in known:
-            msg = (
-                f"the label {label[:_SHOWN]!r} is none of the {len(known):,} that @classLabel names"
-            )
+        if labels and label not in labels:
+            msg = f"the label {label[:_SHOWN]!r} is none of the {len(labels):,} that @classLabel names"
             raise FormatError(msg)
         answer["label"] = label
     elif _says(header, "@targetlabel"):

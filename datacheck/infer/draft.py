@@ -344,6 +344,8 @@ def _draft_number_tables(
     names = _count_class_names(alike, looked_into) if classes else 0
     if names:
         classes = list(range(classes[0], classes[0] + names))
+    elif len(alike) < len(described):
+        classes = []  # other files may hold others
     has_gaps = any(looked_into[path].count for path in alike)
     if has_gaps:  # things that are hidden for a while: no fault
         head["rules"] = {"DC502": {"share": 1.0, "lost": 1.0, "jump": _NEVER}}

@@ -576,12 +576,12 @@ def table_guesses(
 
     Args:
         columns: names of the columns, as a schema has them.
-        classes: numbers of the classes.
+        classes: numbers of the classes; () where not all are known.
         named: whether a file names the classes.
         has_gaps: whether points of tracks are missing: a long step is then no jump.
     """
     width = max(stop for _, stop in parse_columns(columns).values())
-    axes: list[str | int] = [width] if classes else ["T", width]
+    axes: list[str | int] = [width] if "label" in parse_columns(columns) else ["T", width]
     fields = {
         _ONE_TABLE: Guess({"shape": axes, "columns": columns}, ("columns from their values",))
     }
@@ -595,7 +595,7 @@ def table_guesses(
                 {"role": "position"}, ("moves along each track",)
             )
         elif name == "label":
-            spec = {"role": "class", "classes": class_numbers(classes)}
+            spec = {"role": "class"} | ({"classes": class_numbers(classes)} if classes else {})
             why = "as many as a file beside it names" if named else "from its values"
             fields[f"{_ONE_TABLE}.label"] = Guess(spec, (why,))
         elif name == "values":

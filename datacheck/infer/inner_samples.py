@@ -160,7 +160,8 @@ def _inner_samples(path: str, folders: Roots) -> InnerSamples:
         )
         if described is not None:
             return described
-        if names == ["text"] and _are_words(lines := container.read("text").split("\n")):
+        text = container.read("text") if names == ["text"] else None
+        if isinstance(text, str) and _are_words(lines := text.split("\n")):
             return InnerSamples(WORDS, count=sum(map(bool, map(str.strip, lines))))
         pattern = "key" if container.keys() else _inner_pattern(storable(names))
         return InnerSamples(GROUPS, pattern, classes=_yolo_classes(container, names))

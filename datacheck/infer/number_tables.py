@@ -38,6 +38,7 @@ _FEWEST_SAMPLES = 100
 _FEWEST_VALUES = 8
 _MOST_CLASSES = 100
 _FEWEST_OF_CLASS = 5
+_MOST_ALIKE = 3  # other columns that could be the class
 _LABEL_NAMES = r"^(?:class|label|target|y)(?:_?(?:id|index|no))?$"
 # Share of the rows whose largest number is one and the same: each row is normalised by itself.
 _NORMALISED = 0.9
@@ -74,10 +75,10 @@ def rows_of(table: Array, names: Sequence[str]) -> TableRows | None:
         table: rows of numbers.
         names: of the columns in its header; () without a header.
     """
-    rows = table[:_MOST_ROWS].astype(np.float64)
-    if not len(rows) or len(set(names)) < len(names):
+    if table.ndim != 2 or not len(table) or len(set(names)) < len(names):
         return None
-    return _tracks(rows, names) or _samples(rows, names)
+    rows = table[:_MOST_ROWS].astype(np.float64)
+    return _tracks(rows, names) or _samples(rows, names, table)
 
 
 # ------------------------------------------------------------------------------------------ tracks
@@ -174,8 +175,14 @@ def _are_x_and_y(first: str, second: str) -> bool:
 # ------------------------------------------------------------------------------ samples with a class
 
 
-def _samples(rows: Array, names: Sequence[str]) -> TableRows | None:
-    """Return the place of the class in rows that are samples, None where they may be something else."""
+def _samples(rows: Array, names: Sequence[str], table: Array) -> TableRows | None:
+    """Return the place of the class in rows that are samples, None where they may be something else.
+
+    Args:
+        rows: the first rows of the table.
+        names: of the columns.
+        table: all rows.
+    """
     width = rows.shape[1]
     if len(rows) < _FEWEST_SAMPLES or width <= _FEWEST_VALUES:
         return None
@@ -185,10 +192,13 @@ def _samples(rows: Array, names: Sequence[str]) -> TableRows | None:
     ):
         is_named = not names or re.search(_LABEL_NAMES, names[column].lower()) is not None
         values = np.delete(rows, column, axis=1)
-        if not is_named or not _are_classes(rows[:, column]) or any(_clocks(values)):
+        if not is_named or not _are_classes(table[:, column]) or any(_clocks(values)):
+            continue
+        # A matrix, a picture or answers to questions: its columns are all alike.
+        if sum(map(_are_classes, values.T)) > _MOST_ALIKE:
             continue
         if not _are_points(values) and (_is_shuffled(rows[:, column]) or _are_normalised(values)):
-            return TableRows("row", parts, np.unique(rows[:, column]).astype(np.int64).tolist())
+            return TableRows("row", parts, np.unique(table[:, column]).astype(np.int64).tolist())
     return None
 
 

@@ -245,7 +245,7 @@ def _processor_time(pid: int) -> float:
 
 
 _POLL_S = 0.2
-_NOISE_BYTES = 256 << 10  # of what a parser prints
+_NOISE_BYTES = 32 << 10  # of what a parser prints
 _TAIL_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
 # exit codes by which a child reports the reason
@@ -510,8 +510,7 @@ class _SealedFile:
     def clear(self) -> None:
         """Let the child write from the start, over nothing."""
         os.lseek(self._descriptor, 0, os.SEEK_SET)
-        if self.map[0]:
-            self.map[:] = bytes(len(self.map))
+        self.map[:] = bytes(len(self.map))
 
     def tail(self) -> bytes:
         """Return the last bytes that were written."""

@@ -196,3 +196,12 @@ def test_lost_empty_lines_make_a_sentence_too_long(tmp_path):
     train[40:80] = [[row for rows in train[40:80] for row in rows]]
     found = _scan(tmp_path / "d", train=train)
     assert found == {("DC719", "long"): ["train.txt:000000000040"]}
+
+
+def test_a_mark_of_a_document_belongs_to_no_sentence(tmp_path):
+    rows = [[("In", "O"), ("Oslo", "B-LOC")], [("in", "O"), ("Lima", "B-LOC")]]
+    (tmp_path / "a.bio").write_bytes(b"-DOCSTART- O\n" + _text(rows))
+    assert [value["words"] for value in _read(tmp_path / "a.bio").values()] == [
+        ["In", "Oslo"],
+        ["in", "Lima"],
+    ]

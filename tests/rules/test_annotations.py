@@ -381,6 +381,23 @@ def test_two_annotations_of_a_picture_are_the_same_boxes_where_they_are_in_most(
     assert two_annotations(8, moved, {1}) == []  # seven are the same: too few
 
 
+def test_pictures_without_a_box_say_nothing_about_two_annotations():
+    """Faces in 8 of 40 pictures and plates in 6 others: no box of one is in the other."""
+    box = np.array([[10.0, 10.0, 40.0, 40.0]])
+    rows = [
+        {
+            "image": np.zeros((80, 90, 3), np.uint8),
+            "csv": box if i < 8 else box[:0],
+            "xml": box if 8 <= i < 14 else box[:0],
+        }
+        for i in range(40)
+    ]
+    schema = schema_of(TWO)
+    pieces = [("", Piece(f"s{i:02}", row, Origin(""))) for i, row in enumerate(rows)]
+    found = judged(schema, measured(schema, pieces)).findings
+    assert [f.kind for f in found if f.kind == "contradictory"] == []
+
+
 def test_width_and_height_that_were_converted_twice_are_named():
     def written_twice(boxes):  # as corners, a width is taken from x_max once more
         return np.hstack([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]])

@@ -172,3 +172,19 @@ def test_the_words_of_lists_are_classes():
     assert named([*lists, ["zebra", "Horse"]]) == [[120]]
     # Values of another kind are no lists of words.
     assert named([[value, {"Horse": 1}] for value in lists]) == []
+
+
+def lists_of_classes(*parts):
+    """Return the kinds of DC413 among lists of three classes, drawn from each part in turn."""
+    rng = np.random.default_rng(0)
+    samples = [rng.choice(names, 3).tolist() for names, count in parts for _ in range(count)]
+    pieces = [("", Piece(f"{i:05d}", {"c": names}, Origin("f"))) for i, names in enumerate(samples)]
+    schema = schema_of({"fields": {"c": {"dtype": "json"}}, "rules": {"DC803": "off"}})
+    return [f.kind for f in scan_pieces(schema, pieces).findings if f.code == "DC413"]
+
+
+def test_a_block_of_another_source_is_no_renamed_class():
+    usual = ["cat", "dog", "horse", "person"]
+    assert lists_of_classes((usual, 600), (["cats", "dog", "horse", "person"], 100)) == ["block"]
+    assert lists_of_classes((usual, 800), (["caterpillar", "ant", "bee", "leaf"], 150)) == []
+    assert lists_of_classes((usual, 800), (["cats", "ant", "bee", "leaf"], 150)) == []

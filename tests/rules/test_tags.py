@@ -45,6 +45,19 @@ def test_values_that_are_no_lists_of_words_are_not_counted(value):
     assert counted(value, value) == {}
 
 
+def test_words_and_their_tags_are_taken_by_their_names_beside_other_columns():
+    """CoNLL-2003: the word, its part of speech, its chunk, and the tag of the entity."""
+    names = ("words", "column1", "column2", "tags")
+    schema = schema_of({"fields": {name: {"dtype": "json"} for name in names}})
+    rows = ["EU NNP B-NP B-ORG", "rejects VBZ B-VP O", "German JJ B-NP B-MISC", ", , O B-PER"]
+    sample = dict(zip(names, map(list, zip(*map(str.split, rows), strict=True)), strict=True))
+    (block,) = stack([Piece("s", sample, Origin("f"))], "")
+    found = span_tags.function(block, schema)
+    counts = {name: column.values.tolist()[0] for name, column in found.items()}
+    assert (counts["tagged"], counts["span_starts"]) == (4, 3)
+    assert (counts["span_marks"], counts["span_capitals"]) == (1, 2)
+
+
 def found(often):
     """Return (kind, severity, samples) of each DC719 among sentences that occur so many times."""
     texts = [pair for pair, count in often for _ in range(count)]

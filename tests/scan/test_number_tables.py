@@ -195,6 +195,32 @@ def test_rows_with_a_class_are_samples(tmp_path):
     assert rows == {"DC404": list(range(100, 140)), "DC226": [500, 700, 900]}
 
 
+def test_all_classes_of_a_table_count_and_those_of_files_that_were_not_looked_into():
+    labels = np.repeat([0, 1, 2], 50_000)
+    values = np.random.default_rng(4).uniform(0.1, 0.9, (150_000, 12))
+    values[:, 0] = 1.0  # the largest number of each row
+    assert rows_of(np.column_stack([labels, values]), ()).classes == [0, 1, 2]
+
+
+def test_classes_are_not_declared_where_not_all_files_were_looked_into(tmp_path):
+    rng = np.random.default_rng(5)
+    tables = {f"part{number:02d}": hands(rng, 200) for number in range(11)}
+    tables["part07"][:20, 0] = 9
+    schema = parse_schema(draft(written(tmp_path / "d", tables, "", ",", ".csv")).text)
+    assert schema.fields["table.label"].classes is None
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_a_matrix_of_few_levels_is_no_table_of_samples(levels):
+    matrix = np.random.default_rng(6).integers(0, levels, (300, 20))
+    assert rows_of(matrix, ()) is None
+
+
+@pytest.mark.parametrize("table", [np.arange(60.0), np.zeros((0, 5)), np.zeros((4, 5, 6))])
+def test_arrays_that_are_no_tables_are_passed_over(table):
+    assert rows_of(table, ()) is None
+
+
 def test_rows_in_blocks_of_classes_may_be_a_recording(tmp_path):
     rng = np.random.default_rng(3)
     walk = rng.normal(size=(1000, 12)).cumsum(axis=0)

@@ -284,12 +284,12 @@ def _are_boxes(column: Column) -> bool:
 
 
 def _unpaired(one: Array, two: Array) -> tuple[int, int, int] | None:
-    """Return the counts of `two_annotations` of one sample, None for far too many boxes.
+    """Return the counts of `two_annotations` of one sample, None for no boxes or far too many.
 
     Shapes:
         one, two: float64 (boxes, 4), corners
     """
-    if len(one) * len(two) > _MOST_PAIRS:
+    if not max(len(one), len(two)) > 0 or len(one) * len(two) > _MOST_PAIRS:
         return None
     mine, others = ~_held(one, two), ~_held(two, one)
     first, second = (
@@ -301,6 +301,8 @@ def _unpaired(one: Array, two: Array) -> tuple[int, int, int] | None:
 
 def _held(some: Array, among: Array) -> Array:
     """Tell which boxes are among others, but for a pixel."""
+    if len(some) < len(among):
+        return np.array([bool(_held(among, box[None]).any()) for box in some], bool)
     held = np.zeros(len(some), bool)
     for box in among:
         held |= (np.abs(some - box) < _SAME_BOX).all(axis=1)
@@ -323,8 +325,8 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     What:
         Every box has a size above 0 and finite numbers, and is not all zeros. With ``encloses``,
         each box contains a point (warning); with ``extrinsics``, too, the boxes lie in the axes of
-        a camera, y down, and 2 boxes or more, a third of those of a sample, must not be without a
-        point. With ``pixels_of``, the centre of each box (error) and
+        a camera, y down, and only samples fail in which 2 boxes or more, and a third of all, are
+        without a point. With ``pixels_of``, the centre of each box (error) and
         the whole box (warning) lie in the image, with a tolerance of one pixel, and not all boxes
         of a sample lie within the first pixel (error). Boxes in fractions of the image (``unit:
         "1"``) are not in pixels (error). If two fields of one image hold the same boxes in most
@@ -362,8 +364,7 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         extent.
     """
     for name, other in _of_one_picture(case.schema):
-        if "1" not in {case.schema.fields[name].unit, case.schema.fields[other].unit}:
-            yield from _contradictory(rows, name, other)
+        yield from _contradictory(rows, case.schema, name, other)
     for name, spec in case.schema.of_role("boxes"):
         measured = rows.measured(f":{name}:boxes")
         if not measured.any():
@@ -398,9 +399,10 @@ def degenerate_box(rows: Rows, case: RuleContext) -> Iterator[Failure]:
             )
 
 
-def _contradictory(rows: Rows, name: str, other: str) -> Iterator[Failure]:
+def _contradictory(rows: Rows, schema: Schema, name: str, other: str) -> Iterator[Failure]:
     """Yield the samples of which two annotations differ, where those of most are the same."""
-    if f":{name}:unpaired" not in rows:
+    in_pixels = "1" not in {schema.fields[name].unit, schema.fields[other].unit}
+    if not in_pixels or f":{name}:unpaired" not in rows:
         return
     measured = rows.measured(f":{name}:unpaired")
     unpaired = np.where(measured, rows[f":{name}:unpaired"], 0)

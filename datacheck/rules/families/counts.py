@@ -38,6 +38,8 @@ _BLOCK = 4096
 _CUT = 0.75
 _CUT_BELOW = 4.0
 _FEW_CUT = 0.1
+_MOST_CUT = 2
+_SECTOR = 512
 _STEADY = 0.05  # least scatter (of logarithms), for files of nearly equal size
 
 
@@ -210,7 +212,8 @@ def _is_tiny(kind: _Kind, case: RuleContext) -> Array:
 def _is_cut(kind: _Kind) -> Array:
     """Tell which files end at the end of a block, as no other file does, and are the smallest."""
     whole = kind.sizes % _BLOCK == 0
-    if whole.sum() > _FEW_CUT * len(whole):
+    in_sectors = (kind.sizes % _SECTOR == 0).sum() > len(whole) / 2  # a format of such blocks
+    if whole.sum() > min(_MOST_CUT, _FEW_CUT * len(whole)) or in_sectors:
         return np.zeros(len(whole), bool)
     least = kind.sizes[~whole].min()
     cut: Array = whole & (kind.sizes < _CUT * least) & (kind.below > _CUT_BELOW)

@@ -551,16 +551,22 @@ _HOW = {
 }
 
 
+_MOST_LONGER = 2  # letters
+_MOST_NEAR = 1_000  # pairs of names
+_KNOWN = 0.1  # least frequency outside of the block of the classes in the block, of that inside
+
+
 def _renamed(texts: Texts, often: Mapping[str, int]) -> dict[str, str]:
     """Return the usual name of each class that stands in its place in one block of samples.
 
-    The names differ in one letter, or one begins with the other; the block holds other classes, as
-    data in the order of their classes do not.
+    The names differ in one letter, or one is the other and two letters at most. The block holds
+    other classes, as data in the order of their classes do not, and all of these also occur outside
+    of the block, as those of another source do not.
     """
     bare = {word: _SPAN_PART.sub("", word) for word in often if word != _OUTSIDE}
     classes = sorted(set(bare.values()))
     near = [(a, b) for a in classes for b in classes if a != b and _are_near(a, b)]
-    if not near or len(classes) * len(texts.words) > _MOST_CELLS:
+    if not 0 < len(near) <= _MOST_NEAR or len(classes) * len(texts.words) > _MOST_CELLS:
         return {}
     holds = np.zeros((len(classes), len(texts.words)), bool)
     number = {word: classes.index(name) for word, name in bare.items()}
@@ -574,13 +580,19 @@ def _renamed(texts: Texts, often: Mapping[str, int]) -> dict[str, str]:
         there, size = int(frequent[block].sum()), block.stop - block.start
         outside = int(frequent.sum()) - there
         expected = outside * size / max(1, len(frequent) - size)
-        often_there = np.bincount(texts.rows[block], minlength=len(texts.words)) @ holds.T
-        others = int((often_there >= _FEWEST_IN_BLOCK).sum()) - 1
-        if (
-            min(expected, len(places)) >= _BLOCK
-            and there <= _LEFT_IN_BLOCK * expected
-            and others >= _OTHERS_IN_BLOCK
-        ):
+        is_rarer = len(places) < int(frequent.sum())
+        if min(expected, len(places)) < _BLOCK or there > _LEFT_IN_BLOCK * expected or not is_rarer:
+            continue
+        counts = np.bincount(texts.rows, minlength=len(texts.words))
+        inside = np.bincount(texts.rows[block], minlength=len(texts.words))
+        often_there = holds @ inside >= _FEWEST_IN_BLOCK
+        often_there[classes.index(name)] = False
+        # A block of another source has other classes, too.
+        rates = holds[often_there] @ np.stack(
+            [inside / size, (counts - inside) / (len(rare) - size)], 1
+        )
+        is_known = bool((rates[:, 1] >= _KNOWN * rates[:, 0]).all())
+        if is_known and int(often_there.sum()) >= _OTHERS_IN_BLOCK:
             same = (word for word, its_name in bare.items() if its_name == name)
             pairs |= {word: word.removesuffix(name) + usual for word in same}
     return pairs
@@ -590,7 +602,9 @@ def _are_near(one: str, other: str) -> bool:
     one, other = _folded(one), _folded(other)
     if min(len(one), len(other)) < _FEWEST_LETTERS or not (one.isalpha() and other.isalpha()):
         return False
-    return one.startswith(other) or other.startswith(one) or _times(one, other) < np.inf
+    begins = one.startswith(other) or other.startswith(one)
+    is_longer = begins and abs(len(one) - len(other)) <= _MOST_LONGER
+    return is_longer or _times(one, other) < np.inf
 
 
 def _folded(word: str) -> str:

@@ -578,9 +578,9 @@ def action_jump(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     Measure:
         Distance, largest change of an angle, or angle of rotation per step. For each episode, the
         step that exceeds both neighbours most is compared with the median and MAD of all episodes,
-        by its value and by its logarithm. Of 100 episodes or more, at most a twentieth also jump
-        where a gap in the sorted excesses, which is no chance in a tail of any weight, sets them
-        apart, and each of these steps is four times as large as those beside it.
+        by its value and by its logarithm. Of 100 episodes or more, at most a twentieth also jump if
+        a gap that does not occur by chance lies between them and all others, and each of their steps
+        is four times as large as those before and after it.
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
@@ -672,6 +672,8 @@ def _apart(lone: Array, leap: Array, measured: Array) -> Array:
     order = judged[np.argsort(-lone[judged], kind="stable")]
     places = np.arange(1, most + 1)
     spacings = places * np.log(lone[order[:most]] / lone[order[1 : most + 1]])
+    if np.median(spacings) == 0:  # whole pixels or counts: each level is a gap above the next one
+        return mask
     last = int(np.argmax(spacings))
     usual = (spacings.sum() - spacings[last]) / (most - 1)
     beyond = order[: last + 1]

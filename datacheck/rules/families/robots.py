@@ -160,8 +160,8 @@ def _gap(action: Array, state: Array) -> Array:
     steps, width = action.shape
     lags = [lag for lag in _LAGS if 2 * lag < steps]
     compared = steps - lags[-1]  # the same actions for each lag
-    followers = state[np.array(lags)[:, None] + np.arange(compared)]
-    best = np.argmin(np.var(action[:compared] - followers, axis=1), axis=0)
+    scatter = [np.var(action[:compared] - state[lag : lag + compared], axis=0) for lag in lags]
+    best = np.argmin(scatter, axis=0)
     out = np.zeros((5, width))
     for place in np.unique(best):
         mine = best == place

@@ -35,9 +35,9 @@ _FEWEST_MOVED = 5  # samples
 
 
 def _lists(schema: Schema) -> list[str]:
-    return sorted(
-        name for name, spec in schema.fields.items() if spec.dtype == "json" and spec.role is None
-    )
+    """Return the fields of lists: words, then tags, by their usual names, then the others."""
+    names = [n for n, spec in schema.fields.items() if spec.dtype == "json" and spec.role is None]
+    return sorted(names, key=lambda name: (name not in _WORDS, name not in _TAGS, name))
 
 
 @measure("span_tags", per="sample", uses=("fields.role", "fields.dtype"))
@@ -65,6 +65,8 @@ def span_tags(block: Block, schema: Schema) -> Columns:
     return {name: Measured(counts[k], present) for k, name in enumerate(_COUNTS)}
 
 
+_WORDS = {"words", "tokens"}
+_TAGS = {"tags", "ner_tags"}
 _COUNTS = (
     "tagged",
     "tags_short",
@@ -83,7 +85,7 @@ def _words_and_tags(values: Sequence[Any]) -> tuple[list[str], list[str]]:
     The words are the first other list of the same length, or else the only other list.
     """
     lists = [value for value in values if _is_words(value)]
-    tags: list[str] = next((value for value in lists if _are_tags(value)), [])
+    tags: list[str] = next((value for value in lists[1:] + lists[:1] if _are_tags(value)), [])
     others = [value for value in lists if value is not tags]
     equal = [value for value in others if len(value) == len(tags)]
     return (equal or (others if len(others) == 1 else []) or [[]])[0], tags
@@ -136,21 +138,22 @@ def word_tags(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
     What:
         In a list of tags of spans (``O``, ``B-PER``, ``I-PER``; also BIOES and BILOU) there is one
-        tag for each word, and no word is empty. Tags within a span follow a tag of the same class. No span begins on a
-        mark that ends something, such as a comma. No sentence is many times as long as all others.
+        tag for each word, and no word is empty. Tags within a span follow a tag of the same class.
+        No span begins on a mark that ends something, such as a comma. No sentence is many times as
+        long as all others.
     Why it matters:
         Tags that moved by a word teach the model to mark the word behind a name. Joined sentences
         are cut at the length of the model, and the rest is never trained on.
     Measure:
         Lists of texts of one sample: the tags are the list with nothing but ``O`` and tags of
         spans, the words another of the same length. Words that are empty in more than 2 % of the
-        samples are blanks, and not reported. A share of tags within a span, without a
-        start, above ``orphans`` of all starts is a scheme (IOB1): only lengths are judged. Below 0.5 % of
-        the samples these findings, and spans that begin on a mark, are for information. Where spans
-        of more samples (5 at least) begin on marks, and the starts of these samples lie behind capitals
-        twice as often as on them, the tags stand one word late; samples with several starts, all of
-        them behind capitals and none on one, are counted, too. A sentence is too long from 8 times the longest of the
-        other 99 % on.
+        samples are blanks, and not reported. A share of tags within a span, without a start, above
+        ``orphans`` of all starts is a scheme (IOB1): starts are not judged. In less than 0.5 % of
+        the samples with spans these findings, and spans that begin on a mark, are for information.
+        Where spans of more samples (5 at least) begin on marks, and the starts of these samples lie
+        behind capitals twice as often as on them, the tags stand one word late; samples with
+        several starts, all of them behind capitals and none on one, are counted, too. A sentence is
+        too long if it has 8 times as many words as the longest of the other 99 %.
     When it is wrong:
         Documents stand among sentences: ``DC719: off``.
     Options:
