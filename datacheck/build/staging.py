@@ -18,6 +18,7 @@ made twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import socket
@@ -50,7 +51,7 @@ from datacheck.runtime.machine import usable_cpus
 OWNER = "OWNER"
 _FINISHED = "finished"
 _FINISHED_LINE = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9a-f]{32})")
-_FINISHED_BYTES = 256 << 20  # of some millions of shards
+_FINISHED_BYTES = 1_000  # for each shard: a few tries
 _WORK = "work"
 _AGAIN = "again"  # folder of the records of shards that are made a second time
 GONE = ".gone"  # suffix of a hidden folder that is being removed
@@ -114,7 +115,7 @@ class Staging:
             and the digest in the record.
         """
         self._create_folders(plan)
-        reported = self._reported()
+        reported = self._reported(plan.shards)
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
             records = threads.map(lambda one: self._finished(plan, *one), reported)
             kept = {record.g: record for record in records if record is not None}
@@ -128,17 +129,22 @@ class Staging:
         with fsops.guarded(path), path.open("ab") as file:
             file.write(lines.encode())
 
-    def _reported(self) -> list[tuple[int, int, str]]:
+    def _reported(self, shards: int) -> list[tuple[int, int, str]]:
         """Return [number, size, digest] of each noted record; the last one of a shard counts."""
         path = self.work / _FINISHED
         try:
-            lines = read_file(path, _FINISHED_BYTES).decode("ascii", "replace").splitlines()
+            notes = read_file(path, _FINISHED_BYTES * (shards + 1)).decode("ascii", "replace")
         except FileNotFoundError:
             return []
         except OSError as error:
+            if error.errno == errno.EFBIG:  # no build writes so much: all shards are made again
+                return []
             raise fsops.as_storage_error(error, path) from error
-        found = [match for match in map(_FINISHED_LINE.fullmatch, lines) if match]  # others: torn
-        last = {int(match[1]): (int(match[2]), match[3]) for match in found}
+        last = {}
+        for line in notes.splitlines():
+            match = _FINISHED_LINE.fullmatch(line)  # None: torn
+            if match is not None and int(match[1]) < shards:
+                last[int(match[1])] = int(match[2]), match[3]
         return [(g, *record) for g, record in sorted(last.items())]
 
     def second_records(self) -> Path:

@@ -154,7 +154,8 @@ class RowsByNumber(Mapping[str, Any]):
     def __init__(self, values: Mapping[str, Any], column: str, numbers: Array) -> None:
         self._values = values
         self._column = column
-        is_whole = np.isfinite(numbers) & (numbers == np.floor(numbers))
+        # Beyond 2^53 floats are no longer told apart.
+        is_whole = (np.abs(numbers) <= 2.0**53) & (numbers == np.floor(numbers))
         rows = np.flatnonzero(is_whole)
         rows = rows[np.argsort(numbers[rows], kind="stable")]
         found, starts = np.unique(numbers[rows], return_index=True)

@@ -349,8 +349,10 @@ def _draft_number_tables(
     has_gaps = any(looked_into[path].count for path in alike)
     if has_gaps:  # things that are hidden for a while: no fault
         head["rules"] = {"DC502": {"share": 1.0, "lost": 1.0, "jump": _NEVER}}
-    guesses = table_guesses(columns, classes, named=bool(names), has_gaps=has_gaps)
     what = "row" if each == "row" else "track"
+    guesses = table_guesses(
+        columns, classes, of_rows=what == "row", named=bool(names), has_gaps=has_gaps
+    )
     return write_draft(
         files.with_left_out_check(head, described),
         guesses,

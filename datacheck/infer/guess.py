@@ -570,18 +570,19 @@ def _label_column(
 
 
 def table_guesses(
-    columns: str, classes: Sequence[int], *, named: bool, has_gaps: bool
+    columns: str, classes: Sequence[int], *, of_rows: bool, named: bool, has_gaps: bool
 ) -> dict[str, Guess]:
     """Return the guesses for a table of numbers whose rows are samples or points of tracks.
 
     Args:
         columns: names of the columns, as a schema has them.
         classes: numbers of the classes; () where not all are known.
+        of_rows: whether each row is a sample, not each track.
         named: whether a file names the classes.
         has_gaps: whether points of tracks are missing: a long step is then no jump.
     """
     width = max(stop for _, stop in parse_columns(columns).values())
-    axes: list[str | int] = [width] if "label" in parse_columns(columns) else ["T", width]
+    axes: list[str | int] = [width] if of_rows else ["T", width]
     fields = {
         _ONE_TABLE: Guess({"shape": axes, "columns": columns}, ("columns from their values",))
     }
@@ -594,7 +595,7 @@ def table_guesses(
             fields[f"{_ONE_TABLE}.position"] = Guess(
                 {"role": "position"}, ("moves along each track",)
             )
-        elif name == "label":
+        elif name == "label" and of_rows:
             spec = {"role": "class"} | ({"classes": class_numbers(classes)} if classes else {})
             why = "as many as a file beside it names" if named else "from its values"
             fields[f"{_ONE_TABLE}.label"] = Guess(spec, (why,))

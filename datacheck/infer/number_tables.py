@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datacheck.schema.patterns import PATTERN_SIGNS
+
 Array = np.ndarray[Any, Any]
 
 # Rows and columns that are looked at.
@@ -103,13 +105,14 @@ def _tracks(rows: Array, names: Sequence[str]) -> TableRows | None:
         return None
     parts = [*names] if names else [f"column{index}" for index in range(rows.shape[1])]
     each = parts[track]
-    if "/" in each:
+    if "/" in each or PATTERN_SIGNS.intersection(each):
         return None
-    parts = [re.sub(r"\W+", "_", part).strip("_") or f"column{n}" for n, part in enumerate(parts)]
+    parts = [re.sub(r"[^A-Za-z0-9_]+", "_", part).strip("_") for part in parts]
+    parts = [part if part[:1].isalpha() else f"column{n}" for n, part in enumerate(parts)]
     parts[time], parts[track] = "frame", "track"
     if position >= 0:
         parts[position : position + 2] = ["position:2"]
-    if len(set(parts)) < len(parts):
+    if len({part.partition(":")[0] for part in parts}) < len(parts):
         return None
     steps = np.sort(np.unique(_steps(rows, track, time), return_counts=True)[1])
     gaps = int(steps[:-2].sum())

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datacheck.formats.table_rows import RowsByNumber
 from datacheck.infer.draft import draft
 from datacheck.infer.number_tables import rows_of
 from datacheck.scan import scan
@@ -153,6 +154,28 @@ def test_tracks_of_things_that_are_hidden_for_a_while(tmp_path, scenes):
     assert schema.fields["table.frame"].role == "timestamp"
     assert "table.position" not in schema.fields
     assert findings(folder) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["position", "1st_speed", "h\u00f6he", "\u00b5", "frame", "a:2", "{b}"]
+)
+def test_a_further_column_of_tracks_may_have_any_name(tmp_path, scenes, name):
+    table = np.column_stack([scenes["zara"], np.ones(len(scenes["zara"]))])
+    folder = written(tmp_path / "d", {"zara": table}, f"t,track_id,x,y,{name}", ",", ".csv")
+    assert findings(folder).keys() <= {"DC223", "DC227"}
+    assert parse_schema(draft(folder).text).fields
+
+
+@pytest.mark.parametrize("name", ["a{b}_id", "*_id", "a/id"])
+def test_a_name_with_signs_of_patterns_is_no_column_of_tracks(scenes, name):
+    assert rows_of(scenes["zara"], ("t", name, "x", "y")) is None
+
+
+def test_numbers_beyond_those_that_floats_tell_apart_are_no_tracks():
+    numbers = np.array([1.0, 2.0**53, 2.0**53 + 2, 1e300, np.inf, np.nan, 1.5])
+    rows = RowsByNumber({"table": numbers[:, None]}, "id", numbers)
+    assert rows.groups("/id/*") == ["id/1", f"id/{2**53}"]
+    assert list(rows.unmatched) == ["id[2]"]
 
 
 def test_tables_that_only_look_like_tracks():

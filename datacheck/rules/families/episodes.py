@@ -14,6 +14,7 @@ from datacheck.model.table import Measured, Rows
 from datacheck.rules.base import (
     Columns,
     RuleContext,
+    Skip,
     count_phrase,
     first_few,
     format_number,
@@ -752,9 +753,14 @@ def _gappy(rows: Rows, case: RuleContext, gappy: Array, place: int, far: int) ->
     suppressed_by=("DC109", "DC122", "DC206", "DC221", "DC502"),
     applies=of_role("timestamp"),
     defaults={"tolerance": 0.02, "least": 30},
+    unless=lambda s: (
+        "the schema says no episode fps"
+        if s.samples.each == "episode" and (s.episode is None or s.episode.fps is None)
+        else ""
+    ),
     paced=True,
 )
-def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Time stamps run at another rate than declared, or than nearly all others.
 
     What:
@@ -821,12 +827,16 @@ def fps_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         )
 
 
-def _other_step(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+def _other_step(rows: Rows, case: RuleContext) -> Iterator[Failure | Skip]:
     """Yield samples that keep to another time step than nearly all others do."""
     steady = rows.measured("step", "longer") & (rows["step"] > 0)
     steady &= (rows["steps"] >= _STEADY_STEPS) & (rows["longer"][:, 0] == 0)
     total = int(steady.sum())
     if total < int(case.options["least"]):
+        reason = (
+            f"no rate is declared, and fewer than {pluralize(int(case.options['least']))} have one"
+        )
+        yield Skip(rows.measured("step"), reason)
         return
     usual = float(np.median(rows["step"][steady]))
     tolerance = float(case.options["tolerance"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -380,7 +380,6 @@ _BLOCK = 10
 _LEFT_IN_BLOCK = 0.1
 _OTHERS_IN_BLOCK = 2
 _FEWEST_IN_BLOCK = 5
-_MOST_CELLS = 50_000_000
 _SPAN_PART = re.compile(r"^[BIESLUM]-(?=\S)")  # of the tag of a word in a span
 _OUTSIDE = "O"
 # Notations in which case carries meaning: "C1CCCCC1" and "c1ccccc1" (SMILES).
@@ -552,7 +551,7 @@ _HOW = {
 
 
 _MOST_LONGER = 2  # letters
-_MOST_NEAR = 1_000  # pairs of names
+_MOST_STEPS = 200_000_000  # pairs of similar names, times classes of texts: a few seconds
 _KNOWN = 0.1  # least frequency outside of the block of the classes in the block, of that inside
 
 
@@ -566,15 +565,22 @@ def _renamed(texts: Texts, often: Mapping[str, int]) -> dict[str, str]:
     bare = {word: _SPAN_PART.sub("", word) for word in often if word != _OUTSIDE}
     classes = sorted(set(bare.values()))
     near = [(a, b) for a in classes for b in classes if a != b and _are_near(a, b)]
-    if not 0 < len(near) <= _MOST_NEAR or len(classes) * len(texts.words) > _MOST_CELLS:
+    if not near:
         return {}
-    holds = np.zeros((len(classes), len(texts.words)), bool)
     number = {word: classes.index(name) for word, name in bare.items()}
-    for place, text in enumerate(texts.words):
-        holds[[number[word] for word in text.split("\n") if word in number], place] = True
+    held = [{number[w] for w in text.split("\n") if w in number} for text in texts.words]
+    sizes = np.array(list(map(len, held)), np.int64)
+    if len(near) * (int(sizes.sum()) + len(texts.rows)) > _MOST_STEPS:
+        return {}
+    of_class = np.fromiter(chain.from_iterable(held), np.int64, int(sizes.sum()))
+    of_text = np.repeat(np.arange(len(held)), sizes)
+    counts = np.bincount(texts.rows, minlength=len(texts.words))
     pairs: dict[str, str] = {}
     for name, usual in near:
-        rare, frequent = (holds[classes.index(word)][texts.rows] for word in (name, usual))
+        holds = np.zeros((2, len(texts.words)), bool)
+        for row, word in enumerate((name, usual)):
+            holds[row, of_text[of_class == classes.index(word)]] = True
+        rare, frequent = holds[:, texts.rows]
         places = np.flatnonzero(rare)
         block = slice(int(places[0]), int(places[-1]) + 1)
         there, size = int(frequent[block].sum()), block.stop - block.start
@@ -583,16 +589,17 @@ def _renamed(texts: Texts, often: Mapping[str, int]) -> dict[str, str]:
         is_rarer = len(places) < int(frequent.sum())
         if min(expected, len(places)) < _BLOCK or there > _LEFT_IN_BLOCK * expected or not is_rarer:
             continue
-        counts = np.bincount(texts.rows, minlength=len(texts.words))
         inside = np.bincount(texts.rows[block], minlength=len(texts.words))
-        often_there = holds @ inside >= _FEWEST_IN_BLOCK
-        often_there[classes.index(name)] = False
-        # A block of another source has other classes, too.
-        rates = holds[often_there] @ np.stack(
-            [inside / size, (counts - inside) / (len(rare) - size)], 1
+        often_there, often_elsewhere = (
+            np.bincount(of_class, weights[of_text], len(classes))
+            for weights in (inside, counts - inside)
         )
-        is_known = bool((rates[:, 1] >= _KNOWN * rates[:, 0]).all())
-        if is_known and int(often_there.sum()) >= _OTHERS_IN_BLOCK:
+        others = often_there >= _FEWEST_IN_BLOCK
+        others[classes.index(name)] = False
+        # A block of another source has other classes, too.
+        rate, rate_elsewhere = often_there / size, often_elsewhere / (len(rare) - size)
+        is_known = bool((rate_elsewhere >= _KNOWN * rate)[others].all())
+        if is_known and int(others.sum()) >= _OTHERS_IN_BLOCK:
             same = (word for word, its_name in bare.items() if its_name == name)
             pairs |= {word: word.removesuffix(name) + usual for word in same}
     return pairs
