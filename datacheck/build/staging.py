@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import socket
@@ -115,7 +116,7 @@ class Staging:
             and the digest in the record.
         """
         self._create_folders(plan)
-        reported = self._reported(plan.shards)
+        reported = self._reported(plan.shards, plan.shards)
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
             records = threads.map(lambda one: self._finished(plan, *one), reported)
             kept = {record.g: record for record in records if record is not None}
@@ -125,15 +126,18 @@ class Staging:
     def note_finished(self, reported: Iterable[Sequence[Any]]) -> None:
         """Note [number, size, digest] of the records of finished shards, for `kept`."""
         lines = "".join(f"{g} {size} {digest}\n" for g, size, digest in reported)
-        path = self.work / _FINISHED
-        with fsops.guarded(path), path.open("ab") as file:
-            file.write(lines.encode())
+        fsops.append(self.work / _FINISHED, lines.encode())
 
-    def _reported(self, shards: int) -> list[tuple[int, int, str]]:
-        """Return [number, size, digest] of each noted record; the last one of a shard counts."""
+    def _reported(self, records: int, shards: float = math.inf) -> list[tuple[int, int, str]]:
+        """Return [number, size, digest] of each noted record; the last one of a shard counts.
+
+        Args:
+            records: number of records, more or less; notes of many more are not read.
+            shards: number of shards of the build.
+        """
         path = self.work / _FINISHED
         try:
-            notes = read_file(path, _FINISHED_BYTES * (shards + 1)).decode("ascii", "replace")
+            notes = read_file(path, _FINISHED_BYTES * (records + 1)).decode("ascii", "replace")
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -157,6 +161,7 @@ class Staging:
         if self._whole.is_dir():  # the previous builder was already finishing the cache
             _renamed(self._whole, self.shards)
         fsops.make_directory(self.records, sync=False)
+        fsops.append(self.work / _FINISHED, b"")  # exists before several threads add to it
         for name in plan.specs:
             field = layout.field_path(name)
             fsops.make_directory(self.shards / field, sync=False)
@@ -267,7 +272,7 @@ class Staging:
                 "Run the same command again."
             )
             raise LostStagingError(msg) from error
-        shard_count = len(_numbers(self.records))
+        shard_count = len(self._reported(len(_numbers(self.records))))
         if isinstance(error, _SPOILED) or not shard_count:
             discard(self.folder)
         else:

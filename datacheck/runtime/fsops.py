@@ -237,6 +237,21 @@ def _write_all(descriptor: int, view: memoryview) -> None:
         view = view[SYSTEM.write(descriptor, view) :]
 
 
+def append(path: Path, data: bytes) -> None:
+    """Write at the end of a file, which is created where it is missing; the bytes are not synced.
+
+    Raises:
+        StorageError: the operating system refuses, or the file is a link.
+    """
+    with guarded(path):
+        try:
+            descriptor = SYSTEM.open(path, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            descriptor = SYSTEM.create(path, 0o644)
+        with _opened(descriptor):
+            _write_all(descriptor, memoryview(data))
+
+
 def write_tail(path: Path, offset: int, data: bytes) -> None:
     """Make `data` the end of a file from byte `offset` on; an identical tail is left untouched.
 

@@ -631,7 +631,6 @@ def test_a_file_whose_name_is_no_text_is_named_though_another_has_its_escaped_na
         b"a.npy",
         rb"t\xff.csv",
         b"train.txt",
-        b"train.txt.rejected",
     ]
 
 
