@@ -157,9 +157,9 @@ def reported(place):
     return {line.split()[0] for path in notes for line in path.read_text().splitlines()}
 
 
-def waiting(place, build, workers):
+def waiting(place, build, workers, done=reported):
     """Three shards are done, and the rest waits at the gate; return the children of the workers."""
-    until(lambda: len(reported(place)) >= 3, build)
+    until(lambda: len(done(place)) >= 3, build)
     return [until(lambda w=w: at_the_gate(place, w), build)[-1] for w in workers]
 
 
@@ -252,7 +252,7 @@ def test_when_all_workers_are_gone_it_says_so(place, dask_python, monkeypatch):
         def progress(tick):
             notes.append(tick.note)
             if tick.files and not children:
-                children.extend(waiting(place, dask.scheduler, dask.workers))
+                children.extend(waiting(place, dask.scheduler, dask.workers, records))
                 for worker in dask.workers:
                     worker.kill()
                 until(lambda: not any(map(alive, children)), dask.scheduler)
