@@ -37,7 +37,7 @@ LIMITS = {"memory", "busy", "silent", "endless"}
 _REFUSED = {  # why an item over its first budget gets no second try
     "busy": "takes too long for its size",
     "memory": "needs too much memory for its size",
-    "crashed": "ends its parser",
+    "crashed": "crashes its parser",
 }
 ALIKE = 5  # similar failures after which others like them get no second try
 OFFENCES_S = 60.0  # seconds per worker spent on failed items before second tries stop

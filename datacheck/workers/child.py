@@ -522,7 +522,7 @@ class _SealedFile:
 
 
 class _TemporaryFile:
-    """A file for what a child writes that is trusted, as much as it likes."""
+    """A file for all that a trusted child prints."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child

@@ -153,8 +153,12 @@ def alive(pid):
 
 def reported(place):
     """Return the shards whose tasks reported them."""
-    notes = (place / "out").glob("*/*/.building/*/work/finished")
-    return {line.split()[0] for path in notes for line in path.read_text().splitlines()}
+    return {
+        line.split()[0]
+        for left in (place / "out").glob("*/*/.building/*/work")
+        for notes in left.glob("finished")
+        for line in notes.read_text().splitlines()
+    }
 
 
 def waiting(place, build, workers, done=reported):

@@ -137,7 +137,7 @@ def test_an_item_that_ends_its_parser_gets_no_second_try_after_others_like_it():
     assert [death.kind for death in outcome.deaths] == ["crashed"] * (ALIKE + 1)
     *first, last = [death.how for death in outcome.deaths]
     assert all(how.startswith("the parser was killed by SIGSEGV") for how in first)
-    assert last == f"not read, like {ALIKE} others of its kind and size: it ends its parser"
+    assert last == f"not read, like {ALIKE} others of its kind and size: it crashes its parser"
 
 
 @pytest.mark.parametrize(
