@@ -185,6 +185,7 @@ _ONE = frozenset(
         "over",
         "p99",
         "pad",
+        "partner",
         "path",
         "peak",
         "peak_pace",

@@ -18,6 +18,7 @@ A sample is a mapping of fields; ``n`` repeats it, ``key``, ``file``, ``split``,
     {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
     {directions: N, length}: random vectors of that length
     {turns: N, scale, order}: random quaternions, w x y z
+    {counted: text, ahead}: a text with two numbers of the sample so many places ahead, for the two {}
     {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at `at`
 
 ``dtype`` casts. Values differ from sample to sample and are the same in every run.
@@ -85,14 +86,19 @@ def value_of(said: Any, number: int) -> Any:
     if "json" in said:
         return said["json"]
     rng = np.random.default_rng([number, 7])
-    if "prose" in said:
-        return _prose(np.random.default_rng([number, 7]), said["prose"], said.get("cut"))
+    if "prose" in said or "counted" in said:
+        return _text(rng, number, **said)
     if "view" in said:
         return view(number, said["view"], **{k: v for k, v in said.items() if k != "view"})
     maker = next(name for name in MAKERS if name in said)
     rest = {k: v for k, v in said.items() if k not in {maker, "dtype"}}
     array = MAKERS[maker](rng, said[maker], **rest)
     return array.astype(said.get("dtype", array.dtype))
+
+
+def _text(rng, number, prose=(0, 0), cut=None, counted="", ahead=0):
+    place = number + ahead
+    return counted.format(1000 + place, 5000 + 3 * place) or _prose(rng, prose, cut)
 
 
 def _prose(rng, characters, cut=None):

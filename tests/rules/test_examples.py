@@ -48,7 +48,7 @@ FAMILIES = {  # module of rules: the first digits of their codes
     "tool_calls": {"71"},
     "masks": {"71"},
     "media": {"71"},
-    "answers": {"71"},
+    "answers": {"71", "72"},
     "splits": {"80"},
     "drift": {"90"},
     "loaders": {"90"},

@@ -146,3 +146,48 @@ RENAMED = Trial(
     (Size("30 sentences", 30), Size("100 sentences", 100)),
     "block",
 )
+
+
+_ANSWERED = {
+    "fields": {"question": {"role": "text"}, "answer": {"role": "text"}},
+    "rules": {"DC803": "off", "DC718": "off"},
+}
+
+
+def _answered(rng: np.random.Generator) -> Samples:
+    """Questions about a person, an object and a number, and answers of which some repeat these."""
+    found = []
+    for number in range(600):
+        name, thing = ("".join(rng.choice(list("abcdefghiklmnoprstu"), 7)) for _ in range(2))
+        question = f"How often does {name} visit the {thing} when {rng.integers(10, 99)} are open?"
+        parts = [
+            f"{name} is there every week",
+            f"the {thing} is far",
+            f"{rng.integers(10, 99)} times",
+        ]
+        told = rng.permutation(parts)[: int(rng.integers(2, 4))]
+        found.append(
+            sample(f"t{number:03d}", {"question": question, "answer": ", and ".join(told) + "."})
+        )
+    return found
+
+
+def _moved(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    """Give each question of a block the answer to the one before."""
+    first = int(rng.integers(1, len(samples) - int(size)))
+    answers = [piece.fields["answer"] for _, piece in samples]
+    for place in range(first, first + int(size)):
+        split, piece = samples[place]
+        samples[place] = split, changed(piece, answer=answers[place - 1])
+    return [samples[place][1].key for place in range(first, first + int(size))]
+
+
+MOVED = Trial(
+    "answers-one-row-late",
+    "DC720",
+    _ANSWERED,
+    _answered,
+    _moved,
+    (Size("60", 60, documented=False), Size("200", 200), Size("500", 500)),
+    "before",
+)
