@@ -421,3 +421,57 @@ def test_what_is_not_a_dead_channel():
     flat = [value.astype(np.float32) for value in channels()]
     flat[3][:, 2] = 0
     assert findings(flat, role="points", shape=["N", 4], unit="m") == []
+
+
+def quiet_series(count=100, usual=(1.0, -1.0, 3.0, 5.0), seed=7):
+    """Return series around values that differ from channel to channel, and a little between samples."""
+    rng = np.random.default_rng(seed)
+    return [
+        np.array(usual) + 0.2 * rng.normal(size=4) + 0.3 * rng.normal(size=(20, 4))
+        for _ in range(count)
+    ]
+
+
+def changed(values, samples, change):
+    return [change(x.copy()) if i in samples else x for i, x in enumerate(values)]
+
+
+@pytest.mark.parametrize("count", [5, 20])
+@pytest.mark.parametrize("pair", [(0, 1), (2, 3), (1, 3)])
+def test_two_channels_that_are_exchanged_in_few_samples_are_named(pair, count):
+    order = list(range(4))
+    order[pair[0]], order[pair[1]] = pair[1], pair[0]
+    few = range(30, 30 + count)
+    (finding,) = findings(changed(quiet_series(), few, lambda x: x[:, order]))
+    assert finding.rows.tolist() == list(few)
+    assert (finding.cause.kind, finding.measured["columns"]) == ("channels", list(pair))
+
+
+def test_channels_of_few_samples_that_only_differ_are_not_called_exchanged():
+    """Another class: its first channel lies where the second one of the others lies, and not vice versa."""
+    values = changed(quiet_series(), range(10), lambda x: x - [2.0, 0, 0, 0])
+    assert findings(values) == []
+
+
+def test_a_mirrored_group_that_differs_in_another_channel_too_is_not_called_exchanged():
+    """Left-handed people: both hands change places, and so does the elbow."""
+    values = changed(quiet_series(), range(10), lambda x: x[:, [1, 0, 2, 3]] + [0, 0, 1.5, 0])
+    assert findings(values) == []
+
+
+def test_channels_whose_order_differs_by_chance_are_not_called_exchanged():
+    """The second channel is the larger one in a sixth of the samples, in which both are nearly equal."""
+    assert findings(quiet_series(400, (0.3, 0.0, 3.0, 5.0))) == []
+
+
+def test_two_channels_without_others_are_not_judged():
+    values = [x[:, :2] for x in changed(quiet_series(), range(10), lambda x: x[:, [1, 0, 2, 3]])]
+    assert findings(values) == []
+
+
+def test_of_many_samples_all_exchanged_ones_are_named():
+    """More than are compared at first."""
+    few = range(3, 6000, 20)
+    values = changed(quiet_series(6000), few, lambda x: x[:, [1, 0, 2, 3]])
+    (finding,) = findings(values)
+    assert len(finding.rows) == finding.measured["samples"] == len(few)

@@ -389,3 +389,38 @@ EXCHANGED = Trial(
     (Size("y and z", 1), Size("x and z", 0)),
     cause="exchanged",
 )
+
+
+def _channels(rng: np.random.Generator) -> Samples:
+    """Series of five channels, each with a usual value of its own that differs between samples."""
+    usual = 2.5 * rng.permutation(5)
+    scatter = rng.uniform(0.2, 0.6, 5)
+    return [
+        sample(
+            f"s{i:03d}",
+            {
+                "series": usual
+                + scatter * rng.normal(size=5)
+                + scatter * rng.normal(size=(int(rng.integers(10, 40)), 5))
+            },
+        )
+        for i in range(200)
+    ]
+
+
+def _two_exchanged(piece: Piece, other: float, rng: np.random.Generator) -> Piece:
+    del rng
+    order = list(range(5))
+    order[0], order[int(other)] = int(other), 0
+    return changed(piece, series=piece.fields["series"][:, order])
+
+
+CHANNELS = Trial(
+    "two-channels-exchanged",
+    "DC230",
+    {"fields": {"series": {"shape": ["P", 5]}}},
+    _channels,
+    edited(0.1, _two_exchanged),
+    (Size("first and second", 1), Size("first and last", 4)),
+    cause="channels",
+)

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from math import prod
 from typing import Any, NamedTuple
 
@@ -260,21 +261,23 @@ def _unit_outliers(values: Array, probed: Array) -> _UnitOutliers | None:
 
 
 def _same_distribution(numbers: Array, others: Array, least: float) -> bool:
-    """Tell whether sorted numbers are distributed as others (two-sample Kolmogorov-Smirnov test).
+    """Tell whether numbers are distributed as others.
 
     Others near 0 do not count.
     """
-    others = np.sort(others[np.abs(others) > least])
-    if len(others) < _FEW_ROWS:
-        return False
+    others = others[np.abs(others) > least]
+    return len(others) >= _FEW_ROWS and _difference(numbers, others) <= 1
+
+
+def _difference(numbers: Array, others: Array) -> float:
+    """Return the statistic of a two-sample Kolmogorov-Smirnov test, divided by its limit at 1 %."""
     every = np.concatenate([numbers, others])
     shares = [
-        np.searchsorted(numbers_, every, side="right") / len(numbers_)
+        np.searchsorted(np.sort(numbers_), every, side="right") / len(numbers_)
         for numbers_ in (numbers, others)
     ]
-    return float(np.abs(shares[0] - shares[1]).max()) <= 1.63 * math.sqrt(
-        1 / len(numbers) + 1 / len(others)
-    )
+    limit = 1.63 * math.sqrt(1 / len(numbers) + 1 / len(others))
+    return float(np.abs(shares[0] - shares[1]).max()) / limit
 
 
 class _Tables(NamedTuple):
@@ -332,7 +335,8 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         from all others in one of these ways: columns are 57.3 (degrees), 100 or 1000 times as large
         as in the others, and vary along the rows as they do there; columns hold only whole numbers
         where the others have fractions; a cloud is narrow along another axis than all others, and
-        fits them once two axes are exchanged; two or more quaternions of a row have their largest
+        fits them once two axes are exchanged; two columns of at least four are distributed as each
+        other is in all others, while the remaining columns agree; two or more quaternions of a row have their largest
         number last where those of the others have it first, or the other way round. Without
         a role, a column that changes in half of the rows of every other sample does not hold one
         number throughout a few samples of 64 rows or more. Within a sample that has at least 200 rows and no
@@ -351,6 +355,10 @@ def odd_columns(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         least 5 times that of all others, and one factor brings its largest into their range and its
         median within a factor of 2 of theirs. Axes: every
         cloud has at least 100 rows, and its narrowest axis is at most half as wide as the next one.
+        Exchanged columns (5 samples or more, no role or ``value``): the difference of the two means has
+        the other sign, with hardly a sample between both groups; means and standard deviations of
+        one column are distributed as the others' of the other column, and the means of every other
+        column as theirs (Kolmogorov-Smirnov test, 1 %).
         Rows: at least 20 rows, and at most a fifth, are more than 8 times as large as the third
         quartile, and hardly any lie between half of that size and that size; divided by the factor
         they are distributed like the other rows (Kolmogorov-Smirnov test, 1 %), which lie on one
@@ -402,6 +410,8 @@ def _odd_samples(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         yield from _reordered_quaternions(rows, tables, most)
         if _is_cloud(rows, tables, case.spec):
             yield from _exchanged(rows, tables, most)
+        if case.spec.role in {None, "value"}:
+            yield from _exchanged_channels(rows, tables, float(case.options["share"]))
 
 
 def _usual_tables(rows: Rows, least: int) -> _Tables | None:
@@ -822,6 +832,90 @@ def _axes(rows: Rows, tables: _Tables, exchanged: Array, usual: int, other: int)
         ),
         kind="exchanged",
         fix="Look at them; exchange the two columns if another axis is up in these samples.",
+    )
+
+
+# ----------------------------------------------------------------------------------------- channels
+
+_CHANNELS = 4  # fewest columns: what the others show decides
+_COMPARED = 2048  # samples that are compared at first
+_FEWEST_EXCHANGED = 5
+_CROSSED = (
+    0.125  # of the median difference: exchanged and other samples lie beyond it on both sides
+)
+_BETWEEN_BOTH = 0.1  # most samples between them, for each exchanged one
+_TESTS = 1.3  # limit of each of several tests together
+
+
+def _exchanged_channels(rows: Rows, tables: _Tables, share: float) -> Iterator[Failure]:
+    """Yield few samples in which two columns are distributed as each other, and all others as usual.
+
+    Notes:
+        A class, a subject or a place of its own would change other columns, too, and would hardly be
+        the mirror image of the others.
+    """
+    if tables.width < _CHANNELS:
+        return
+    compared = np.unique(np.linspace(0, len(tables.at) - 1, _COMPARED).astype(int))
+    mean, scatter = tables.mean[compared], tables.scatter[compared]
+    for a, b in combinations(range(tables.width), 2):
+        exchanged, others = _sides(mean[:, a] - mean[:, b])
+        count = int(exchanged.sum())
+        between = len(mean) - count - int(others.sum())
+        if (
+            not _FEWEST_EXCHANGED <= count <= share * len(mean)
+            or between > _BETWEEN_BOTH * count
+            or not _are_exchanged(mean, scatter, (a, b), exchanged, others)
+        ):
+            continue
+        exchanged, others = _sides(tables.mean[:, a] - tables.mean[:, b])
+        yield _channels(rows, tables, (a, b), exchanged, others)
+
+
+def _sides(difference: Array) -> tuple[Array, Array]:
+    """Return the samples in which a difference has clearly the other sign, and those with the usual one."""
+    usual = float(np.median(difference))
+    sized = difference * np.sign(usual)
+    least = _CROSSED * abs(usual)
+    return sized < -least, sized > least
+
+
+def _are_exchanged(
+    mean: Array, scatter: Array, pair: tuple[int, int], exchanged: Array, others: Array
+) -> bool:
+    a, b = pair
+    crossed = [
+        _difference(looks[exchanged, one], looks[others, other])
+        for looks in (mean, scatter)
+        for one, other in ((a, b), (b, a))
+    ]
+    mirrored = _difference((mean[:, b] - mean[:, a])[exchanged], (mean[:, a] - mean[:, b])[others])
+    if max(*crossed, mirrored) > _TESTS:
+        return False
+    return all(
+        _difference(mean[exchanged, column], mean[others, column]) <= _TESTS
+        for column in range(mean.shape[1])
+        if column not in pair
+    )
+
+
+def _channels(
+    rows: Rows, tables: _Tables, pair: tuple[int, int], exchanged: Array, others: Array
+) -> Failure:
+    few = _mask(rows, tables.at[exchanged])
+    a, b = pair
+    own, usual = (
+        np.median(tables.mean[side][:, pair], axis=0).tolist() for side in (exchanged, others)
+    )
+    return Failure(
+        few,
+        f"{count_phrase(few, 'hold')} in columns {a} and {b} what the other {int(others.sum()):,} hold "
+        f"in {b} and {a} (medians of the means {format_number(own[0])} and {format_number(own[1])}, in "
+        f"the others {format_number(usual[0])} and {format_number(usual[1])}); the other columns agree.",
+        measured={"columns": [a, b], "samples": int(exchanged.sum())},
+        cause=Cause(f"probably columns {a} and {b} exchanged", "channels"),
+        kind="channels",
+        fix="Look at them; exchange the two columns, or export these samples again.",
     )
 
 
