@@ -14,11 +14,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.conllu import SENTENCE_BYTES, sentences
+from datacheck.formats.conllu import SENTENCE_BYTES, batched, sentences
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes
 from datacheck.runtime.beneath import AnyPath
 
@@ -30,7 +31,6 @@ _TAB = re.compile("\t")
 _BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile(r"[-+]?[0-9.,]+")
 _CODE = "DC701"
-_BATCH = 256  # sentences
 _DOCUMENT = b"-DOCSTART-"
 # The first lines of a file must be sentences of several words in most blocks, in most lines with
 # the same columns.
@@ -149,22 +149,8 @@ def batches(
     Raises:
         OSError: the file cannot be read.
     """
-    chosen = None if wanted is None else set(wanted)
-    first, values = 0, list[Any]()
-    for number, (line, data) in enumerate(_without_marks(sentences(path, comment=b""))):
-        if chosen is not None and number not in chosen:
-            if values:
-                yield first, values
-            first, values = number + 1, []
-            if wanted and number > wanted[-1]:
-                return
-            continue
-        values.append(_sentence(layout, number, line, data))
-        if len(values) == _BATCH:
-            yield first, values
-            first, values = number + 1, []
-    if values:
-        yield first, values
+    found = _without_marks(sentences(path, comment=b""))
+    return batched(found, partial(_sentence, layout), wanted)
 
 
 def _without_marks(found: Iterator[tuple[int, bytes | None]]) -> Iterator[tuple[int, bytes | None]]:

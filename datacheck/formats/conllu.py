@@ -18,8 +18,8 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any, cast
 
 from datacheck.errors import FormatError
@@ -72,24 +72,36 @@ def batches(path: AnyPath, wanted: Sequence[int] | None = None) -> Iterator[tupl
     Raises:
         OSError: the file cannot be read.
     """
-    chosen = None if wanted is None else set(wanted)
     file_characters = _FileCharacters(path)
-    first = 0
-    values = list[Any]()
-    for number, (line, data) in enumerate(sentences(path)):
+    return batched(sentences(path), partial(_sentence, file_characters), wanted)
+
+
+def batched(
+    found: Iterable[tuple[int, bytes | None]],
+    read: Callable[[int, int, bytes | None], Any],
+    wanted: Sequence[int] | None,
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (number of the first sentence, contents) for each batch of sentences.
+
+    Args:
+        found: number of the first line and the bytes of each sentence.
+        read: returns the content for the number of a sentence, that line and these bytes.
+        wanted: numbers of the sentences to read, ascending, counted from 0; None reads all.
+    """
+    chosen = None if wanted is None else set(wanted)
+    first, values = 0, list[Any]()
+    for number, (line, data) in enumerate(found):
         if chosen is not None and number not in chosen:
             if values:
                 yield first, values
-            first = number + 1
-            values = []
+            first, values = number + 1, []
             if wanted and number > wanted[-1]:
                 return
             continue
-        values.append(_sentence(file_characters, number, line, data))
+        values.append(read(number, line, data))
         if len(values) == _BATCH:
             yield first, values
-            first = number + 1
-            values = []
+            first, values = number + 1, []
     if values:
         yield first, values
 
