@@ -17,6 +17,9 @@ from datacheck.errors import FormatError
 from datacheck.formats.limits import DEPTH, strings
 from datacheck.model.sample import Array
 
+# Lists and mappings of a document: this many, and one for each 16 bytes. Each takes 72 bytes and more.
+_CONTAINERS = 4_000_000
+_CONTAINER_BYTES = 16
 _JSON_DEPTH = 250  # orjson writes 254 levels at most
 
 
@@ -187,11 +190,19 @@ def parse_json(data: bytes, *, deep: bool = False) -> Any:
             finds out then.
 
     Raises:
-        FormatError: not JSON; the message says where.
+        FormatError: not JSON; the message says where. Or it has too many lists and mappings.
     """
+    brackets = data.count(b"[") + data.count(b"{")
+    most = _CONTAINERS + len(data) // _CONTAINER_BYTES
+    if brackets > most:
+        msg = (
+            f"{brackets:,} lists and mappings in {len(data):,} bytes of JSON; at most {most:,} are "
+            f"read. Store so many short lists as an array (npy, Parquet)"
+        )
+        raise FormatError(msg)
     try:
         value = orjson.loads(data)
-        if not deep and data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
+        if not deep and brackets > _JSON_DEPTH:
             # orjson reads deeper than it writes, and every value must be written again.
             orjson.dumps([[value]])
     except orjson.JSONDecodeError as error:
