@@ -179,9 +179,11 @@ def fix(
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
     # The child writes here: it must not write into a folder with hard links to the data.
     mended = staged.with_suffix(".mended")
+    results = staged.with_suffix(".run")
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
+        results.mkdir()
         if not link:
             _check_space(run, staged, edits)
         copied, dropped = _copy(run, staged, edits, link=link)
@@ -199,7 +201,7 @@ def fix(
         )
         edits = plan.edits
         still_failing = _still_failing(
-            run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress
+            run, repair, plan, Request(staged, run.listing.roots, paths=paths), results, progress
         )
         if still_failing and len(still_failing) == len(edits):
             raise _no_effect(code, still_failing)
@@ -208,8 +210,8 @@ def fix(
     except OSError as error:
         raise fsops.as_storage_error(error, target) from error
     finally:
-        folders.remove_tree(staged)
-        folders.remove_tree(mended)
+        for folder in (staged, mended, results):
+            folders.remove_tree(folder)
     absent = tuple(sorted((_unlisted(run, target) | dict(dropped)).items()))
     return Repaired(
         target,
@@ -241,20 +243,26 @@ def _unlisted(run: ScanRun, target: Path) -> dict[str, str]:
 
 
 def _still_failing(
-    run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None
+    run: ScanRun,
+    repair: Repair,
+    plan: Plan,
+    request: Request,
+    results: Path,
+    progress: Progress | None,
 ) -> set[str]:
     """Return the files whose repair is ineffective, after removing them from the copy.
 
     A repair is ineffective where the rule still fails in the file or a valid sample becomes
     invalid.
+
+    Args:
+        run, repair, plan: of the dataset.
+        request: the scan of the copy.
+        results: an empty folder for its results and its unfinished parts.
+        progress: see `fix`.
     """
     staged = request.data
-    results = staged.with_suffix(".run")
-    try:
-        request = replace(request, output=results, level=run.report.run.get("level", "numeric"))
-        rescan = run_scan(run.schema, request, progress)
-    finally:
-        folders.remove_tree(results)
+    rescan = _scan_copy(run, replace(request, output=results / "run"), progress)
     rows_failing = [
         row for f in rescan.report.findings if f.code == repair.code for row in f.rows.tolist()
     ]
@@ -280,6 +288,21 @@ def _still_failing(
             if (name == path or name not in run.listing.by_path) and os.path.lexists(staged / name):
                 (staged / name).unlink()
     return ineffective
+
+
+def _scan_copy(run: ScanRun, request: Request, progress: Progress | None) -> ScanRun:
+    try:
+        return run_scan(
+            run.schema, replace(request, level=run.report.run.get("level", "numeric")), progress
+        )
+    except UsageError as error:
+        msg = f"The copy cannot be scanned, so nothing is written: {error}".replace(
+            str(request.data), "the copy"
+        )
+        raise UsageError(msg) from error
+    except KeyboardInterrupt as stop:
+        stop.__notes__ = []  # no command goes on with the finished parts of this scan
+        raise
 
 
 def _no_effect(code: str, paths: Iterable[str]) -> UsageError:
@@ -357,7 +380,9 @@ def _is_below(path: str, folders: Container[str]) -> bool:
 def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Write the repaired files below `mended`, in a child; return reasons of failures by path."""
     root = run.listing.root.absolute()
-    entries = [run.listing.by_path[path] for path in sorted(edits)]
+    taken = {*edits, *(str(folder) for path in edits for folder in PurePosixPath(path).parents)}
+    failed = {path: _taken(path + REJECTED) for path in edits if path + REJECTED in taken}
+    entries = [run.listing.by_path[path] for path in sorted(edits) if path not in failed]
     for entry in entries:
         (mended / entry.path).parent.mkdir(parents=True, exist_ok=True)
     tasks = (
@@ -376,7 +401,6 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
     box = sandbox_of(root, {}, write=[str(mended)])
     outcomes = ordered_map(_MEND, tasks, limits=Limits.of_file(_PATIENCE_S, stored), sandbox=box)
     with closing(outcomes):  # type: ignore[type-var]
-        failed: dict[str, str] = {}
         for outcome in outcomes:
             (item,) = outcome.task["items"]
             path = item["path"]
@@ -385,6 +409,10 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
             ]
             failed.update((path, why) for why in [*reasons, *outcome.payloads] if why)
     return failed
+
+
+def _taken(name: str) -> str:
+    return f"{name}: is in the data already, from an earlier repair. Move or rename it."
 
 
 def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
@@ -410,10 +438,7 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
         # Not `Path.is_file`, which raises where a name is too long.
         repaired = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113
         if existing := [name for name in repaired if (staged / name).exists()]:
-            failed[path] = (
-                f"{existing[0]}: is in the data already, from an earlier repair. Move or rename the "
-                f"file."
-            )
+            failed[path] = _taken(existing[0])
             continue
         for name in repaired:
             fsops.rename(mended / name, staged / name)

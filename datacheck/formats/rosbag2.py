@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from importlib.resources import files
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.bag import Recording
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, wrap_errors
-from datacheck.runtime.beneath import AnyPath
+from datacheck.runtime.beneath import AnyPath, descriptor_path
 
 _MAGIC = b"SQLite format 3\0"
 _VALUE_BYTES = 1 << 30
@@ -58,13 +58,31 @@ def _allow_reads(action: int, table: str | None, column: str | None, *_: str | N
 def _connect(path: AnyPath) -> sqlite3.Connection:
     # Immutable: a journal that lies beside the file is not applied, and no lock is taken.
     uri = f"file:{quote(os.fspath(path))}?mode=ro&immutable=1"
+    before = _descriptors()
     connection = sqlite3.connect(uri, uri=True)
+    # SQLite looks up the name of the open file and opens that, where by now another one may lie.
+    opened = _descriptors().items() - before.items()
+    status = path.stat()
+    if (status.st_dev, status.st_ino) not in {identity for _, identity in opened}:
+        connection.close()
+        msg = "another file took its place while it was opened; scan again when nothing moves it"
+        raise FormatError(msg)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA mmap_size = 0")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
     connection.set_authorizer(_allow_reads)
     return connection
+
+
+def _descriptors() -> dict[int, tuple[int, int]]:
+    """Return device and inode of what each descriptor of this process has open."""
+    identities = {}
+    for name in os.listdir(descriptor_path(0).parent):  # noqa: PTH208
+        with suppress(OSError):  # that of the listing itself is closed by now
+            status = os.fstat(int(name))
+            identities[int(name)] = status.st_dev, status.st_ino
+    return identities
 
 
 def _rows(connection: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[object, ...]]:
@@ -83,8 +101,11 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
     found = set()
     for kind, name, made in _rows(connection, "sqlite_master", "type, name, sql"):
         if name in _TABLES:
-            # One bracket: columns without expressions, which would run where a row is read.
-            if kind != "table" or _text(made, f"the table {name}").count("(") != 1:
+            # One bracket: columns without expressions, which would run where a row is read. Virtual
+            # tables run functions of SQLite.
+            made = _text(made, f"the table {name}")
+            is_plain = made.upper().startswith("CREATE TABLE") and made.count("(") == 1
+            if kind != "table" or not is_plain:
                 msg = f"{name} is no plain table of a ROS 2 bag"
                 raise FormatError(msg)
             found.add(str(name))

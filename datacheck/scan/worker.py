@@ -121,7 +121,12 @@ def _measured(task: MeasureTask, beat: Callable[[int], None]) -> MeasuredItems:
     spoiled = reading.spoiled_files()
     files = list(zip(task.items, reading.files, strict=True))
     table = _complete_rows(rows.table(), task, files, spoiled)
-    undeclared = rows.named(runner.undeclared) | {name + NOT_READ for name in source.passed}
+    # Names of a file that changed may be those of another one, which lies anywhere.
+    undeclared = (
+        set[str]()
+        if spoiled
+        else rows.named(runner.undeclared) | {name + NOT_READ for name in source.passed}
+    )
     return MeasuredItems(
         table=table.as_wire(),
         items=[

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 # Fewest names that must be there, and share of them.
@@ -115,8 +116,9 @@ class _Column:
         if name in self.files:
             return self.files[name][0]
         path = (self.folder or "") + _end(name, self.depth)
-        return path if self.has_endings else path + self._usual_ending()
+        return path if self.has_endings else path + self._usual_ending
 
+    @cached_property
     def _usual_ending(self) -> str:
         endings = Counter(
             path[path.rindex(".") :] for paths in self.files.values() for path in paths

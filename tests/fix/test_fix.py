@@ -917,6 +917,42 @@ def test_a_file_that_cannot_be_repaired_keeps_no_other_from_it(place, odd, why):
     assert (place / "copy" / odd).read_bytes() == (place / "data" / odd).read_bytes()
 
 
+def test_a_folder_with_the_name_of_rejected_lines_leaves_only_that_file_unrepaired(place):
+    (place / "data/b.jsonl.rejected").mkdir()
+    names = ("a.jsonl", "b.jsonl", "b.jsonl.rejected/c.jsonl")
+    for name in names:
+        (place / "data" / name).write_text(BROKEN)
+    made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
+    assert made.changed == (names[0], names[2])
+    assert made.unclear == (
+        "b.jsonl.rejected: is in the data already, from an earlier repair. Move or rename it.",
+    )
+    assert (place / "copy/b.jsonl").read_text() == BROKEN
+    assert (place / "copy/b.jsonl.rejected/c.jsonl").read_text() == '{"a": 1}\n'
+
+
+@pytest.mark.parametrize("error", [UsageError("{copy}: no sample."), KeyboardInterrupt()])
+def test_a_scan_of_the_copy_that_fails_leaves_nothing_and_names_no_hidden_folder(
+    place, monkeypatch, error
+):
+    (place / "data/a.jsonl").write_text(BROKEN)
+    run = scanned(LINES, place / "data")
+
+    def scan(schema, request, progress):
+        request.output.parent.joinpath("finished part").write_text("")
+        if isinstance(error, UsageError):
+            raise UsageError(str(error).format(copy=request.data))
+        error.add_note("the same command goes on.")
+        raise error
+
+    monkeypatch.setattr("datacheck.fix.run_scan", scan)
+    with pytest.raises(type(error)) as caught:
+        fix(run, LINES, "DC701", place / "out" / "copy")
+    assert not list((place / "out").iterdir())
+    assert getattr(caught.value, "__notes__", []) == []
+    assert ".part" not in str(caught.value)
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_file_that_lies_in_a_store_is_repaired_there(place, link):
     """The whole store was copied, and the file "in the data already, from an earlier repair"."""

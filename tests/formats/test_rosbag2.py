@@ -10,8 +10,9 @@ import pytest
 from rosbags import rosbag2, typesys
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import open_container
-from datacheck.formats.rosbag2 import _standard_types
+from datacheck.formats.base import Hint, open_container
+from datacheck.formats.rosbag2 import ROS2_BAG, _standard_types
+from datacheck.runtime.beneath import ConfinedFolder, File
 from tests.formats.reading import read_all
 from tests.formats.test_bag import JOINTS, ROS2, joint_state
 
@@ -118,6 +119,10 @@ DAMAGE = {
         ],
         "topics is no plain table",
     ),
+    "a virtual table": (
+        ["ALTER TABLE topics RENAME TO t", "CREATE VIRTUAL TABLE topics USING fts5(id, name, type)"],
+        "topics is no plain table",
+    ),
     "a text": (["UPDATE messages SET data = 'abc' WHERE id = 2"], "message 2 has values of other"),
     "a time": (["UPDATE messages SET timestamp = -5 WHERE id = 3"], "message 3 has the time -5"),
     "a topic": (["UPDATE messages SET topic_id = 77 WHERE id = 1"], "a message of channel 77"),
@@ -156,3 +161,34 @@ def test_nothing_is_written_beside_the_bag(tmp_path):
     before = sorted(path.parent.iterdir()), path.read_bytes()
     read_all(path)
     assert (sorted(path.parent.iterdir()), path.read_bytes()) == before
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_a_link_under_the_name_of_a_removed_bag_is_not_followed(tmp_path, monkeypatch, is_checked):
+    """SQLite opens the name to which /proc/self/fd/N leads: that of a removed file ends in "(deleted)".
+
+    Without the check the outside bag is read, so the exchange works.
+    """
+    (tmp_path / "data").mkdir()
+    inside, outside = (write_db3(tmp_path / name) for name in ("inside", "outside"))
+    change(outside, "UPDATE topics SET name = '/secret' WHERE id = 1")
+    bag = inside.rename(tmp_path / "data/a.db3")
+    (tmp_path / "data/a.db3 (deleted)").symlink_to(outside)
+    connect = sqlite3.connect
+
+    def exchanged(database, **options):
+        bag.unlink()
+        return connect(database, **options)
+
+    monkeypatch.setattr("datacheck.formats.rosbag2.sqlite3.connect", exchanged)
+    file = File(ConfinedFolder(tmp_path / "data"), "a.db3")
+    if is_checked:
+        with pytest.raises(FormatError, match="another file took its place while it was opened"):
+            ROS2_BAG.open(file, Hint())
+    else:
+        status, numbers = bag.stat(), iter(range(2))
+        monkeypatch.setattr(
+            "datacheck.formats.rosbag2._descriptors",
+            lambda: {next(numbers): (status.st_dev, status.st_ino)},
+        )
+        assert any("secret" in name for name in ROS2_BAG.open(file, Hint()).names())

@@ -111,6 +111,27 @@ def test_what_was_measured_of_a_file_that_changed_meanwhile_is_thrown_away(folde
     assert "b.npy" not in [e[0] for e in payload["entries"]]
 
 
+def test_names_in_a_file_that_changed_meanwhile_are_not_reported(folder, monkeypatch):
+    """By then they may be those of a file that lies outside of the folder."""
+    np.savez(folder / "b.npz", x=np.zeros(3), **{"of another file": np.zeros(2)})
+    schema = make_schema({"x": {}, "*": {}})
+
+    def undeclared():
+        task = task_for(folder, "b.npz", schema=schema)
+        return measure_items(task, lambda number: None)["undeclared"]
+
+    real, seen = worker.stat_entry, []
+
+    def restless(root, path, roots=None):
+        seen.append(path)
+        entry = real(root, path, roots)
+        return entry._replace(mtime_ns=entry.mtime_ns + len(seen))
+
+    assert any("of another file" in name for name in undeclared())
+    monkeypatch.setattr(worker, "stat_entry", restless)
+    assert undeclared() == []
+
+
 def test_a_file_that_grew_after_it_was_listed_is_read_again_by_the_next_scan(folder):
     task = task_for(folder, "a.npy", "b.npy")
     np.save(folder / "b.npy", np.zeros((9, 3), np.float32))
