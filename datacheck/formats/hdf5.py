@@ -182,7 +182,7 @@ class _Hdf5(CountedContainer):
 
         Raises:
             _TooManyObjectsError: the groups list more than `most` objects; no object of the group
-                that exceeds the limit is opened.
+                that exceeds the limit is opened, nor of the other groups beside it.
         """
         if self._names is None:
             names: list[str] = []
@@ -190,23 +190,27 @@ class _Hdf5(CountedContainer):
             with wrap_errors("damaged HDF5 group"):
                 seen = {_address(self._h5, self._groups[""])}
                 stack = [""]
-                listed = 0
+                listed = len(self._groups[""])
                 while stack:
-                    path = stack.pop()
-                    links = self._entries(path, names)
-                    listed += len(links)
                     if listed > most:
                         raise _TooManyObjectsError(listed)
-                    stack.extend(self._visit(links, seen, names))
+                    links = self._entries(stack.pop(), names)
+                    groups = self._visit(links, seen, names)
+                    stack.extend(groups)
+                    listed += sum(groups.values())
             self._names = sorted(set(names))  # a damaged group may list a link twice
             self.passed.sort()
             if len(self._names) < len(names):
                 _check_unique_names(names)
         return self._names
 
-    def _visit(self, links: list[str], seen: set[Any], names: list[str]) -> list[str]:
-        """Add the values of a group to `names`; return the groups in it not seen before."""
-        groups = []
+    def _visit(self, links: list[str], seen: set[Any], names: list[str]) -> dict[str, int]:
+        """Add the values of a group to `names`.
+
+        Returns:
+            The number of links of each group in it that was not seen before.
+        """
+        groups = {}
         for inner in links:
             try:
                 with wrap_errors(inner):
@@ -220,9 +224,16 @@ class _Hdf5(CountedContainer):
                 address = _address(self._h5, item)
                 if address not in seen:  # seen: a second link to a group, or a cycle
                     seen.add(address)
-                    groups.append(inner)
+                    groups[inner] = self._link_count(item)
                     self._keep_open(inner, item)  # its links are listed next
         return groups
+
+    def _link_count(self, group: Any) -> int:
+        """Return the number of links of a group, 0 if it is damaged."""
+        try:
+            return int(group.get_num_objs())
+        except (RuntimeError, OSError, ValueError):  # listing its links raises the error, too
+            return 0
 
     def _refuse(self, path: str, error: FormatError, names: list[str]) -> None:
         self._refused[path] = error

@@ -198,6 +198,26 @@ def test_no_object_of_an_hdf5_file_of_too_many_is_opened(tmp_path, monkeypatch, 
     assert not [name for name in opened if name.startswith("inner/")]
 
 
+def test_groups_within_groups_of_an_hdf5_file_are_counted_before_they_are_opened(
+    tmp_path, monkeypatch
+):
+    """300 groups of 1,000 groups each: 300 are opened, not 60,000."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for outer in range(30):
+            for inner in range(40):
+                file.create_group(f"g{outer}/g{inner}")
+    for module in (limits, hdf5):
+        monkeypatch.setattr(module, "FIELDS", 100)
+    opened = []
+    inner_object = hdf5._Hdf5._object
+    monkeypatch.setattr(
+        hdf5._Hdf5, "_object", lambda self, *at: (opened.append(at[0]), inner_object(self, *at))[1]
+    )
+    with open_container(tmp_path / "a.h5") as container:
+        assert container.least() == 30 + 30 * 40
+    assert len(opened) == 30
+
+
 @pytest.mark.parametrize("ending", ["npz", "mds", "tar"])
 def test_how_many_values_a_shard_holds_is_known_before_they_are_looked_at(
     attacks, tmp_path, ending
