@@ -22,6 +22,7 @@ from datacheck.errors import FormatError
 from datacheck.model.sample import Array
 
 _MOST_LINES = 64  # of a calibration
+_LONGEST_LINE = 4096  # characters of the first line that are looked at
 _NAMED = re.compile(r"([A-Za-z_]\w{0,40}):?[ \t]++(\S.*+)")
 _SHAPES = {9: (3, 3), 12: (3, 4), 16: (4, 4)}
 _FEWEST_NUMBERS = 3  # of a calibration's line
@@ -37,7 +38,7 @@ def kitti_values(body: str) -> dict[str, Any] | None:
     Raises:
         FormatError: the first line is a label, and another one is not.
     """
-    first_line = body.lstrip().partition("\n")[0].split()
+    first_line = body.lstrip()[:_LONGEST_LINE].partition("\n")[0].split()
     if len(first_line) < 1 + _FEWEST_NUMBERS:
         return None
     if first_line[0].endswith(":"):

@@ -189,8 +189,7 @@ def _kind(header: bytes, offset: int) -> bytes:
     checksum = header[148:156].strip(b" \0").rjust(6, b"0")
     plain = header[:148] + b" " * 8 + header[156:]
     # Old writers summed signed bytes.
-    signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))
-    if checksum not in {b"%06o" % sum(plain), b"%06o" % signed}:
+    if checksum != b"%06o" % sum(plain) and checksum != b"%06o" % sum(memoryview(plain).cast("b")):
         msg = _NO_TAR
         if offset:
             msg = f"byte {offset:,}: the header of a member does not fit its checksum"

@@ -165,6 +165,8 @@ def _refuse_broken(body: str) -> None:
     Raises:
         FormatError: nearly all lines are numbers, with the same count on each.
     """
+    if body.count("\n") < _ROWS:
+        return
     notes, rest = _skip_comments(body)
     first_line, *lines = rest.strip("\n\r").split("\n")
     if _FIRST.fullmatch(first_line) is None:  # the names of the columns, or no table
