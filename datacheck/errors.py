@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # Commands in the log of a CI system: ##[error] (GitHub), ##vso[ (Azure), ##teamcity[.
 COMMAND = re.compile(r"##(?=\w*\[)")
 # Commands of GitHub Actions: at the start of a line, also after blanks.

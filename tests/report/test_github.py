@@ -101,6 +101,11 @@ def test_a_crash_comes_first(runs):
     assert message.startswith("KeyError: 'y'\non ")
 
 
+def without_old_commands(text):
+    """Some runners look for ``##vso[`` anywhere in a line."""
+    return text.replace("##[", r"\x23#[").replace("##vso[", r"\x23#vso[")
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_of_the_data_is_a_command(name):
     document = hostile_result(HOSTILE[name])
@@ -112,8 +117,9 @@ def test_no_text_of_the_data_is_a_command(name):
     assert all(list(properties) == ["title"] for _, properties, _ in found)
     for (_, properties, message), finding in zip(found[1:], document["findings"], strict=True):
         title = clean(finding_title(finding))
-        assert properties["title"] == (title if len(title) <= 200 else f"{title[:198]} …")
-        assert message == "\n".join(finding_lines(finding)[1:])
+        title = title if len(title) <= 200 else f"{title[:198]} …"
+        assert properties["title"] == without_old_commands(title)
+        assert message == without_old_commands("\n".join(finding_lines(finding)[1:]))
 
 
 @given(st.text(st.characters(exclude_categories=[])))

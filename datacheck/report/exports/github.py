@@ -9,6 +9,7 @@ import html
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from datacheck.errors import COMMAND
 from datacheck.report.fitness import dataset_sentence, error_codes
 from datacheck.report.words import clean, finding_lines, finding_title, last_line
 
@@ -57,6 +58,7 @@ def _command(kind: str, title: str, message: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    text = COMMAND.sub(r"\\x23#", text)  # of other runners, which may stand anywhere in a line
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
