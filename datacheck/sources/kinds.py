@@ -38,6 +38,7 @@ from datacheck.sources.lerobot import (
     EpisodeColumns,
     Meta,
     folder_of,
+    is_dtype,
     is_v3,
     meta_files,
     read_info,
@@ -676,7 +677,7 @@ def _check_columns(container: Container, meta: Meta) -> None:
         step = stored_shape[1:]
         if (
             stored_dtype == "json"
-            or np.dtype(stored_dtype).name != dtype
+            or not is_dtype(stored_dtype, dtype)
             or (step != shape and (step, shape) != ((), (1,)))
         ):
             description = (

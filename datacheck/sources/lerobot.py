@@ -152,9 +152,7 @@ def read_meta(base: File) -> Meta:
     files: dict[str, list[int]] = {}
     for row in rows:
         names = {key.rpartition("/")[2]: value for key, value in row.items()}
-        files.setdefault(
-            _filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []
-        ).append(row[EPISODE])
+        files.setdefault(_filled(template, _chunk(row, chunk) | names), []).append(row[EPISODE])
     first_rows = dict(zip(lengths, accumulate(lengths.values(), initial=0), strict=False))
     numeric = dict(_features(features))
     column_names = {
@@ -236,9 +234,7 @@ def read_spans(base: File, camera: str, info: Mapping[str, Any]) -> list[Span]:
         return [
             Span(
                 row[EPISODE],
-                _filled(
-                    template, {"episode_chunk": row[EPISODE] // chunk, **row, "video_key": camera}
-                ),
+                _filled(template, _chunk(row, chunk) | row | {"video_key": camera}),
                 0.0,
                 None,
             )
@@ -454,6 +450,12 @@ def _whole_columns(
         for key, arrays in parts.items()
         if len(arrays) == count and len({array.shape[1:] for array in arrays}) == 1
     }
+
+
+def is_dtype(stored: str, declared: str) -> bool:
+    """Return whether LeRobot reads a stored dtype as the declared one: floats of any width."""
+    kinds = [np.dtype(name).kind for name in (stored, declared)]
+    return np.dtype(stored).name == declared or kinds == ["f", "f"]
 
 
 def is_v3(info: Mapping[str, Any]) -> bool:
@@ -691,6 +693,11 @@ def _whole(value: Any, where: str) -> int:
         msg = f"{where}: found {str(value)[:40]!r} where a whole number from 0 on is expected"
         raise FormatError(msg)
     return number
+
+
+def _chunk(row: Mapping[str, Any], size: int) -> dict[str, int]:
+    """Return the number of an episode's chunk, also under its name in v3: some writers use that."""
+    return dict.fromkeys(("episode_chunk", "chunk_index"), row[EPISODE] // size)
 
 
 @lru_cache(maxsize=2)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
 from datacheck.formats.jsonl import lines as read_lines
 from datacheck.runtime.beneath import File
 from datacheck.runtime.hashing import shortened
@@ -25,6 +26,7 @@ from datacheck.sources.lerobot import (
     STATS,
     STATS_BYTES,
     Meta,
+    is_dtype,
     is_v3,
     read_info,
     read_json,
@@ -57,7 +59,7 @@ class Contradiction(NamedTuple):
     """Two statements of a dataset's documents that cannot both be true.
 
     Args:
-        kind: keys, totals, counts, splits, positions, tasks, version, features, names,
+        kind: keys, templates, dtypes, totals, counts, splits, positions, tasks, version, features, names,
             videos, statistics, missing, rows or modality.
         document: path below the dataset's folder of the document to correct first.
         words: what was found, and what is expected: a phrase without a full stop.
@@ -89,6 +91,7 @@ def contradictions(base: File, meta: Meta) -> list[Contradiction]:
         *_positions(meta),
         *_tasks(meta, info),
         *_features(info),
+        *_dtypes(base, meta),
         *_statistics(base, info, meta),
         *_modality(base, info),
     ]
@@ -164,6 +167,13 @@ def _keys(info: Mapping[str, Any]) -> Iterator[Contradiction]:
             value = info.get(name, 1)
             if type(value) in {int, float} and value <= 0:
                 yield Contradiction("keys", INFO, f"{name} is {value:g}; it must be above 0")
+    if not str(info.get("codebase_version")).startswith("v2"):
+        return
+    if foreign := [n for n in ("data_path", "video_path") if "{chunk_index" in str(info.get(n))]:
+        words = (
+            f"{' and '.join(foreign)} with {{chunk_index}}; LeRobot v2 fills in {{episode_chunk}}"
+        )
+        yield Contradiction("templates", INFO, words)
 
 
 def _totals(info: Mapping[str, Any], meta: Meta) -> Iterator[Contradiction]:
@@ -303,6 +313,24 @@ def _features(info: Mapping[str, Any]) -> Iterator[Contradiction]:
     for name, feature in features.items():
         if isinstance(feature, Mapping):
             yield from _feature(shortened(name, 60), feature)
+
+
+def _dtypes(base: File, meta: Meta) -> Iterator[Contradiction]:
+    """Yield the features whose numbers the first file of data stores in another width."""
+    path = min(meta.files, default="")
+    if not (base / path).is_file():
+        return
+    try:
+        with open_container(base / path) as container:
+            names = meta.features.keys() & set(container.names())
+            stored = {name: container.peek(name)[1] for name in sorted(names)}
+    except FormatError:  # its episodes are unreadable, which says why
+        return
+    for name, dtype in stored.items():
+        declared, _ = meta.features[name]
+        if dtype != "json" and np.dtype(dtype).name != declared and is_dtype(dtype, declared):
+            words = f"feature {shortened(name, 60)!r} is {declared}; {path} stores {np.dtype(dtype).name}"
+            yield Contradiction("dtypes", INFO, words)
 
 
 def _feature(name: str, feature: Mapping[str, Any]) -> Iterator[Contradiction]:

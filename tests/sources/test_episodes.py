@@ -213,7 +213,7 @@ WRONG = {
     r"action: \[3\] float32, but meta/info.json declares \[2\] float32": lambda f: redata(
         f, action=np.zeros((15, 3))
     ),
-    r"timestamp: \[\] float64": lambda f: redata(f, timestamp=np.arange(15) / FPS),
+    r"timestamp: \[\] int64": lambda f: redata(f, timestamp=np.arange(15)),
     "an episode stands there twice": lambda f: remeta(f, numbers=(0, 1, 1, 3)),
     "found neither meta/episodes.jsonl nor": lambda f: (
         f / "meta/episodes/chunk-000/file-000.parquet"

@@ -127,6 +127,49 @@ def test_values_of_another_kind_end_no_scan(tmp_path, name, value):
     assert {finding.code for finding in run.report.findings} == {"DC114"}
 
 
+def test_a_template_of_version_3_in_version_2_is_named_and_its_episodes_are_read(tmp_path):
+    folder = v2(tmp_path / "data")
+    statistics(folder)
+    template = json.loads((folder / "meta/info.json").read_text())["data_path"]
+    info_of(
+        folder,
+        data_path=template.replace("{episode_chunk", "{chunk_index"),
+        total_chunks=1,
+        total_videos=0,
+    )
+    words = "data_path with {chunk_index}; LeRobot v2 fills in {episode_chunk}"
+    assert found(folder) == [("templates", "meta/info.json", words)]
+    run = scan(folder)
+    assert [(f.code, f.kind) for f in run.report.findings] == [("DC114", "templates")]
+    assert (len(run.table.keys), int(run.valid.sum())) == (4, 4)
+
+
+@pytest.mark.parametrize("make", [v2, v3])
+def test_floats_of_another_width_are_named_and_read(tmp_path, make):
+    folder = make(tmp_path / "data")
+    statistics(folder)
+    features = json.loads((folder / "meta/info.json").read_text())["features"]
+    features["action"]["dtype"] = "float64"
+    info_of(folder, features=features, total_chunks=1, total_videos=0)
+    ((kind, document, words),) = found(folder)
+    assert (kind, document) == ("dtypes", "meta/info.json")
+    assert words.startswith("feature 'action' is float64; data/chunk-000/")
+    assert words.endswith(".parquet stores float32")
+    run = scan(folder)
+    assert [(f.code, f.kind) for f in run.report.findings] == [("DC114", "dtypes")]
+    assert int(run.valid.sum()) == 4
+
+
+def test_integers_in_place_of_floats_are_still_refused(tmp_path):
+    folder = v2(tmp_path / "data")
+    features = json.loads((folder / "meta/info.json").read_text())["features"]
+    features["action"]["dtype"] = "int64"
+    info_of(folder, features=features, total_chunks=1, total_videos=0)
+    (finding, *_) = scan(folder).report.findings
+    assert finding.code == "DC101"
+    assert "float32, but meta/info.json declares" in finding.message
+
+
 def test_lines_of_version_2_may_be_in_any_order(tmp_path):
     """LeRobot 2 sorts them."""
     folder = v2(tmp_path / "data")

@@ -27,6 +27,14 @@ _CONTRADICTIONS = {
     ),
     "counts": (Severity.WARNING, "Correct the number in meta/info.json."),
     "keys": (Severity.ERROR, "Write the value into meta/info.json."),
+    "templates": (
+        Severity.ERROR,
+        "Write {episode_chunk} in place of {chunk_index} in meta/info.json.",
+    ),
+    "dtypes": (
+        Severity.WARNING,
+        "Correct the dtype in meta/info.json, or write the column with the declared one.",
+    ),
     "splits": (Severity.WARNING, "Correct the ranges of splits in meta/info.json."),
     "positions": (
         Severity.ERROR,
@@ -56,12 +64,14 @@ def metadata_mismatch(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         ``meta/episodes`` and the sum of their lengths; ``fps`` is there, and sizes of files are
         above 0. Episodes are numbered from 0 in the order of
         the table. The columns that LeRobot needs are features; a picture has three sizes; with
-        videos, ``video_path`` is a template. Statistics in ``meta/stats.json`` are possible: finite,
+        videos, ``video_path`` is a template, and templates have only numbers that LeRobot fills in.
+        Statistics in ``meta/stats.json`` are possible: finite,
         as many as the feature has numbers, the standard deviation not below 0 and at most half of
         the range, mean and quantiles between smallest and largest value, quantiles in order, those
         of colours within 0 and 1. What
         ``meta/modality.json`` of GR00T takes lies within the features (errors). Warnings:
-        other totals; splits that leave the episodes or share some; tasks without text, with a
+        other totals; numbers stored with another width than declared;
+        splits that leave the episodes or share some; tasks without text, with a
         placeholder or with the text of another one; names of another number, twice, or with ``/``; features
         without statistics and statistics without a feature; statistics of another number of rows;
         an unknown ``codebase_version``.
