@@ -334,6 +334,7 @@ _SEVERAL = frozenset(
         "parts_high",
         "parts_low",
         "pauses",
+        "pose_rows",
         "posed",
         "purity",
         "q_below",

@@ -521,3 +521,57 @@ def test_channels_are_means_over_frames_and_pixels():
     assert found.values[0].tolist() == [7, 57, 107]  # of frames 0, 2, ... 14
     assert channels.function(Column.of([film[0, :, :, :1]]), FieldSpec(role="image")) == {}
     assert channels.function(Column.of([film[0] / 255]), FieldSpec(role="image")) == {}
+
+
+# ------------------------------------------------------------------------------------------ DC318
+
+POSES = "fields: {t: {role: transform, shape: [4, 4]}}"
+OPENGL = np.diag([1.0, -1.0, -1.0, 1.0])  # y up, and along -z
+
+
+def odd_poses(poses):
+    return [
+        (f.cause.kind, f.rows.tolist())
+        for f in findings(POSES, *({"t": pose} for pose in poses))
+        if f.code == "DC318"
+    ]
+
+
+@pytest.mark.parametrize("all_axes", [np.eye(4), OPENGL])
+@pytest.mark.parametrize("count", [2, 5])
+def test_few_cameras_in_other_axes_or_inverted_are_named(count, all_axes):
+    poses = [view(i, 1, pose=True) @ all_axes for i in range(30)]
+    odd = range(4, 4 + count)
+    turned = [pose @ OPENGL if i in odd else pose for i, pose in enumerate(poses)]
+    assert odd_poses(turned) == [("opposite", list(odd))]
+    inverted = [np.linalg.inv(pose) if i in odd else pose for i, pose in enumerate(poses)]
+    assert odd_poses(inverted) == [("inverse", list(odd))]
+
+
+def test_cameras_that_all_look_at_one_place_are_fine():
+    poses = [view(i, 1, pose=True) for i in range(30)]
+    assert odd_poses(poses) == []
+    assert odd_poses([pose @ OPENGL for pose in poses]) == []
+    assert odd_poses([np.linalg.inv(pose) for pose in poses]) == []
+
+
+def test_cameras_without_a_common_place_are_not_judged():
+    """A walk through rooms, a row of cameras in one direction, and as many in each convention."""
+    rng = np.random.default_rng(0)
+    walk = [np.eye(4) for _ in range(30)]
+    for i, pose in enumerate(walk):
+        pose[:3, :3] = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        pose[:3, :3] *= np.sign(np.linalg.det(pose[:3, :3]))
+        pose[:3, 3] = [i, 0, 0]
+    assert odd_poses(walk) == []
+    row = [np.eye(4) for _ in range(30)]
+    for i, pose in enumerate(row):
+        pose[0, 3] = i
+    assert odd_poses([pose @ OPENGL if i < 3 else pose for i, pose in enumerate(row)]) == []
+    poses = [view(i, 1, pose=True) for i in range(30)]
+    assert odd_poses([pose @ OPENGL if i % 2 else pose for i, pose in enumerate(poses)]) == []
+
+
+def test_few_cameras_of_a_scene_are_not_judged():
+    poses = [view(i, 1, pose=True) for i in range(19)]
+    assert odd_poses([pose @ OPENGL if i < 3 else pose for i, pose in enumerate(poses)]) == []

@@ -422,6 +422,26 @@ def test_numbers_without_a_role_that_are_many_times_as_large_stand_out(factor, s
     )
 
 
+def test_samples_whose_fields_are_all_others_are_of_another_kind():
+    """Of a folder of motions beside two of characters: "restore" the frames of the characters."""
+    names = ("frames", "loop", "bodies", "joints")
+    schema = {"fields": {name: {"dtype": "text", "optional": True} for name in names}}
+    motions = [{"frames": f"frames {i}", "loop": "wrap"} for i in range(9)]
+    characters = [{"bodies": f"bodies {i}", "joints": "hip"} for i in range(3)]
+
+    def missing(samples):
+        pieces = [("", Piece(f"s{i:02d}", row, Origin(f"{i}"))) for i, row in enumerate(samples)]
+        findings = scan_pieces(schema_of(schema), pieces).findings
+        return [(f.failed, f.fields) for f in findings if f.code == "DC129"]
+
+    assert missing(motions + characters) == []
+    # A motion without frames has still its loop, and a character without joints its bodies
+    assert missing([*motions, {"loop": "wrap"}, *characters]) == [(1, ("frames",))]
+    # One sample has fields of both, so they are of one kind
+    both = dict.fromkeys(names, "a")
+    assert missing([*motions, both, *characters]) == [(3, ("frames", "loop"))]
+
+
 def test_files_without_a_field_are_another_table():
     """Of a folder with model solutions beside questions: "restore what is missing", once for each of four fields."""
     schema = {

@@ -22,7 +22,7 @@ from datacheck.rules.base import (
     rule,
 )
 from datacheck.rules.measures import column_of, leaf, norms, of_role, place, positions, reduced
-from datacheck.rules.placement import FRAMES, cameras, first_poses
+from datacheck.rules.placement import FRAMES, cameras, first_poses, transforms_of
 from datacheck.schema.grammar import factor
 from datacheck.schema.model import FieldSpec, Schema
 
@@ -363,6 +363,171 @@ def _inverse_gathers(posed: Array, box: float, case: RuleContext) -> bool:
         float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:])
     )
     return other * float(case.options["better"]) < own and own > 0.03 * box
+
+
+_ALONG = 0.9  # cosine of the angle between a camera's axis and the way to the common place
+_LOOK = 0.8  # share of the cameras that must look at it
+_SPREAD = 0.05  # smallest spread of the axes: parallel ones meet nowhere
+_ROUNDS = 10
+_FEWEST = 2  # odd cameras
+
+
+@measure("camera_poses", applies=of_role("transform"))
+def camera_poses(column: Column, spec: FieldSpec) -> Columns:
+    """The upper three rows of the only matrix of a sample: `pose_rows` (12)."""
+    del spec
+    read = transforms_of(column)
+    if read is None:
+        return {}
+    transforms, counts, _ = read
+    single = counts == 1
+    rows = np.zeros((len(column), 12))
+    rows[single] = transforms[(np.cumsum(counts) - counts)[single], :3].reshape(-1, 12)
+    present = single & np.isfinite(rows).all(axis=1)
+    return {"pose_rows": Measured(rows, present)} if present.any() else {}
+
+
+@rule(
+    "DC318",
+    "odd-camera-pose",
+    Severity.WARNING,
+    Level.SAMPLE,
+    measures=(camera_poses,),
+    suppressed_by=(*_SUPPRESSED_BY, "DC304"),
+    applies=of_role("transform"),
+    defaults={"views": 20},
+)
+def odd_camera_pose(rows: Rows, case: RuleContext) -> Iterator[Failure]:
+    """A few cameras look away from the place that all others look at.
+
+    What:
+        Where nearly all cameras of a group look at one place, as around an object, no camera looks
+        in the opposite direction, and none looks there only once its pose is inverted.
+    Why it matters:
+        Some poses in the axes of OpenCV among those of OpenGL, or from the world to the camera
+        among those to the world, put their pictures to the wrong place: a radiance field or a
+        reconstruction becomes blurred, without an error.
+    Measure:
+        The place nearest to the axes of all cameras (third column of the rotation; least sum of
+        distances). At least 80 % of the cameras must have it within 26 degrees of their axis, on
+        the same side, and the axes must not be parallel. Then cameras count that have it within 26
+        degrees of the opposite direction, and those whose inverse has it within 26 degrees, at up
+        to twice the distance of the others; two or more of a kind, and half of all odd cameras.
+    When it is wrong:
+        Some cameras were turned outwards: ``DC318: off``.
+    Options:
+        views: fewest cameras of a group (20).
+    Bad::
+
+        schema: {fields: {t: {role: transform, shape: [4, 4]}}}
+        samples:
+          - {n: 20, t: {view: 60, pose: true}}
+          - {n: 3, t: {view: 60, pose: true, inverted: true}}
+
+    Good::
+
+        schema: {fields: {t: {role: transform, shape: [4, 4]}}}
+        samples:
+          - {n: 23, t: {view: 60, pose: true}}
+
+    Fix:
+        Change the sign of the second and the third column of these rotations, or invert the
+        matrices once.
+    Reference:
+        Mildenhall et al. 2020 (NeRF) and Blender look along -z, OpenCV and COLMAP along z.
+    """
+    measured = rows.measured("pose_rows")
+    kinds = {kind: np.zeros(len(rows), bool) for kind in ("opposite", "inverse")}
+    others = 0
+    for _, places in rows.by_group():
+        mine = places[measured[places]]
+        if len(mine) >= int(case.options["views"]):
+            odd = _odd_cameras(rows["pose_rows"][mine].reshape(-1, 3, 4))
+            others += len(mine) - int(sum(mask.sum() for mask in odd.values())) if odd else 0
+            for kind, mask in odd.items():
+                kinds[kind][mine[mask]] = True
+    for kind, mask in kinds.items():
+        if mask.any():
+            yield _odd_pose(mask, kind, others)
+
+
+def _odd_cameras(poses: Array) -> dict[str, Array]:
+    """Return the cameras of each odd kind, {} where the cameras look at no common place.
+
+    Shapes:
+        poses: float64 (cameras, 3, 4), camera to world
+        returns: bool (cameras)
+    """
+    origin, axis = poses[:, :, 3], _unit(poses[:, :, 2])
+    place = _common_place(origin, axis)
+    if place is None:
+        return {}
+    away = place - origin
+    cosines = (axis * _unit(away)).sum(axis=1)
+    side = math.copysign(1.0, float(np.median(cosines)))
+    looks = side * cosines >= _ALONG
+    if looks.mean() < _LOOK or looks.all():
+        return {}
+    opposite = side * cosines <= -_ALONG
+    turned = poses[:, :, :3].transpose(0, 2, 1)
+    back = place + np.einsum("nij,nj->ni", turned, origin)
+    farthest = 2 * norms(away[looks].T).max()
+    inverse = (
+        ~looks
+        & (side * (_unit(turned[:, :, 2]) * _unit(back)).sum(axis=1) >= _ALONG)
+        & (norms(back.T) <= farthest)
+    )
+    # A few of one kind look like the other one by chance.
+    if np.count_nonzero(inverse) > np.count_nonzero(opposite):
+        opposite &= ~inverse
+    else:
+        inverse &= ~opposite
+    odd = {"opposite": opposite, "inverse": inverse}
+    least = max(_FEWEST, 0.5 * np.count_nonzero(~looks))
+    return {kind: mask for kind, mask in odd.items() if np.count_nonzero(mask) >= least}
+
+
+def _unit(vectors: Array) -> Array:
+    return np.asarray(vectors / np.maximum(norms(vectors.T), 1e-300)[:, None])
+
+
+def _common_place(origin: Array, axis: Array) -> Array | None:
+    """Return the point with the least sum of distances to all axes, None if these are parallel."""
+    across = np.eye(3) - axis[:, :, None] * axis[:, None, :]
+    if float(np.linalg.eigvalsh(across.mean(axis=0))[0]) < _SPREAD:
+        return None
+    weights = np.ones(len(origin))
+    place = origin.mean(axis=0)
+    for _ in range(_ROUNDS):
+        weighted = weights[:, None, None] * across
+        place = np.linalg.solve(weighted.sum(axis=0), np.einsum("nij,nj->i", weighted, origin))
+        distances = norms(np.einsum("nij,nj->ni", across, place - origin).T)
+        weights = 1 / np.maximum(distances, 1e-3 * max(float(np.median(distances)), 1e-12))
+    return np.asarray(place)
+
+
+def _odd_pose(mask: Array, kind: str, others: int) -> Failure:
+    words, cause, fix = {
+        "opposite": (
+            "in the direction opposite to",
+            "probably the axes of another convention: OpenCV looks along z, OpenGL along -z",
+            "Look at their pictures; if they show the same place, change the sign of the second and "
+            "the third column of the rotations.",
+        ),
+        "inverse": (
+            "only with an inverted pose at",
+            "probably from the world to the camera",
+            "Invert them once: R^T and -R^T t.",
+        ),
+    }[kind]
+    return Failure(
+        mask,
+        f"{count_phrase(mask, 'look')} {words} the place that the other {others:,} look at.",
+        measured={"cameras": int(mask.sum()), "others": others},
+        cause=Cause(cause, kind, explains=int(mask.sum())),
+        fix=fix,
+        kind=kind,
+    )
 
 
 _POSING_SUPPRESSED_BY = ("DC109", "DC122", "DC201", "DC221", "DC304")

@@ -260,7 +260,9 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         One mesh of forty is gone, or the wrist camera is missing in a tenth of the demos: a loader
         skips these samples or fills in zeros.
     Measure:
-        Share of the samples that lack the field, or the file that holds it. Companions are judged
+        Share of the samples that lack the field, or the file that holds it. If all fields are
+        optional, a sample none of whose fields stands beside this one in another sample is of
+        another kind, and lacks nothing. Companions are judged
         by the file listing alone: they are not opened, and a file of 0 bytes counts as missing and
         is always reported.
     When it is wrong:
@@ -312,10 +314,28 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
     for name in _optional(case.schema):
         missing = match_texts(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
         if _is_minority(missing, rows, case):
+            missing &= ~_of_other_kinds(names, name, case.schema)
+        if _is_minority(missing, rows, case):
             fields_by_mask.setdefault(missing.tobytes(), []).append(name)
             lacked[name] = missing
     for fields in fields_by_mask.values():
         yield _lacked(rows, case, fields, lacked[fields[0]])
+
+
+def _of_other_kinds(lacking: Array, name: str, schema: Schema) -> Array:
+    """Return the samples whose fields are all others than those of the samples with this one.
+
+    A draft may take files of several kinds together: nothing is missing where a file of masses has no
+    frames.
+    """
+    optional = _optional(schema).keys()
+    texts = Texts.of(lacking.tolist())
+    if optional != schema.stored.keys() or len(texts.words) > _MOST_SETS:
+        return np.zeros(len(lacking), bool)
+    present = [optional - set(text.split(", ")) for text in texts.words]
+    beside = set[str]().union(*(fields for fields in present if name in fields))
+    of_others = [bool(fields) and not fields & beside for fields in present]
+    return np.array(of_others, bool)[texts.rows]
 
 
 def _lacked(rows: Rows, case: RuleContext, fields: Sequence[str], lacking: Array) -> Failure:
@@ -359,6 +379,7 @@ def _whole_files(rows: Rows, lacking: Array) -> list[str]:
 
 
 _FILES_NAMED = 3
+_MOST_SETS = 1_000  # sets of fields that are compared
 
 
 def _is_minority(lacking: Array, rows: Rows, case: RuleContext) -> bool:
