@@ -492,7 +492,8 @@ def _bytes_by_ending(listing: Listing) -> Counter[str]:
 
 def _fits(schema: Schema, path: str) -> bool:
     return any(
-        template.tail and template.match(path) is not None for template in file_templates(schema)
+        template.tail and path.endswith(template.tail) and template.match(path) is not None
+        for template in file_templates(schema)
     )
 
 

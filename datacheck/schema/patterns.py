@@ -77,7 +77,7 @@ PATTERN_SIGNS = frozenset("{}*\\")
 # CPU time [s] in which patterns are matched, and the extra time for each name, and each pattern of
 # it.
 _MATCHING_SECONDS = 20.0
-_NAME_SECONDS = 1e-4
+_NAME_SECONDS = 1e-3
 _PATTERN_SECONDS = 2e-6
 # Characters of a path that a message shows.
 _MOST_SHOWN = 80
@@ -96,6 +96,8 @@ class Template:
         names: placeholders in order of first appearance.
         regex: the regular expression for `re`, used where it is fast.
         growth: bounds its attempts.
+        levels: the parts of each level, without "/", and one empty level for any number of folders;
+            () where a level cannot be matched without the others.
     """
 
     text: str
@@ -104,6 +106,7 @@ class Template:
     names: tuple[str, ...]
     regex: re.Pattern[str]
     growth: _PathGrowth
+    levels: tuple[tuple[_Part, ...], ...] = ()
 
     @property
     def tail(self) -> str:
@@ -137,7 +140,7 @@ class Template:
         """
         names: dict[str, str] | None
         if len(path) > self._quick_length and self.growth.at(path) > WAYS:
-            names = self._match_slowly(path)
+            names = self._match_by_level(path) if self.levels else self._match_slowly(path)
         else:
             result = self.regex.fullmatch(path)
             names = None if result is None else result.groupdict()
@@ -157,6 +160,30 @@ class Template:
         seen = set[str]()
         source = "".join(_expression(part, seen) for part in self.parts)
         return Program(source, self.regex.groupindex.values())
+
+    def _match_by_level(self, path: str) -> dict[str, str] | None:
+        """Match each level on its own: a name has at most 255 bytes, a path 4,096."""
+        given = path.split("/")
+        templates = self._of_levels
+        if () in self.levels:
+            before = self.levels.index(())
+            behind = max(before, len(given) - (len(templates) - before))
+            if not all(given[before:behind]):
+                return None
+            given = given[:before] + given[behind:]
+        if len(given) != len(templates):
+            return None
+        names = dict[str, str]()
+        for template, text in zip(templates, given, strict=True):
+            found = template.match(text)
+            if found is None:
+                return None
+            names |= found
+        return names
+
+    @cached_property
+    def _of_levels(self) -> list[Template]:
+        return [_compiled(self.text, self.where, parts) for parts in self.levels if parts]
 
     def _match_slowly(self, path: str) -> dict[str, str] | None:
         try:
@@ -287,7 +314,31 @@ def _compiled(text: str, where: str, parts: tuple[_Part, ...]) -> Template:
             others = others.and_then(level.growth)
     folders = sum(part == _FOLDERS for part in parts)
     alone = tuple(level.growth for level in levels if level.alone)
-    return Template(text, where, parts, names, regex, _PathGrowth(folders, alone, others))
+    growth = _PathGrowth(folders, alone, others)
+    return Template(text, where, parts, names, regex, growth, _single_levels(levels))
+
+
+# What looks beyond the text that it matches, in a constraint.
+_LOOKS_BEYOND = re.compile(r"\(\?(?!:)|\\[bBAZ]|\$|(?<!\[)\^")
+
+
+def _single_levels(levels: Sequence[_PathLevel]) -> tuple[tuple[_Part, ...], ...]:
+    """Return `Template.levels`."""
+    names = [part for level in levels for part in level.parts if isinstance(part, _Name)]
+    if (
+        len(levels) < 2
+        or [level.parts for level in levels].count([_FOLDERS]) > 1
+        or not all(level.alone or level.parts == [_FOLDERS] for level in levels)
+        or len({part.name for part in names}) < len(names)
+        or any(_LOOKS_BEYOND.search(part.rule) for part in names)
+    ):
+        return ()
+    return tuple(
+        ()
+        if level.parts == [_FOLDERS]
+        else tuple(part.rstrip("/") if isinstance(part, str) else part for part in level.parts)
+        for level in levels
+    )
 
 
 def _compile_levels(levels: Sequence[_PathLevel], text: str, where: str) -> re.Pattern[str]:

@@ -28,6 +28,7 @@ from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import DEPTH, Listing
 from datacheck.sources.loader_tables import ListEntry, read_list
 from datacheck.sources.roots import HOLE, locate, root_of
+from datacheck.workers.budget import OutOfTimeError, limited_time
 
 _LIST = "DC105"
 _COUNTS = "DC111"
@@ -35,6 +36,10 @@ _LACKING = "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # entries of one list that are reported one by one
 _MOST_LINES = 5_000_000  # lines of all lists together
+# Processor time [s] in which the entries of a list are compared with the patterns, and the extra
+# time for each entry.
+_LIST_SECONDS = 20.0
+_ENTRY_SECONDS = 1e-3
 # Faulty lines of all lists together: lines without a file, or naming a file again. Each becomes a
 # row or a note.
 _MOST_FAULTS = 100_000
@@ -574,9 +579,24 @@ class _Lists:
     def _read_list(self, path: str, names: dict[str, str]) -> None:
         if self._other_kind(names):
             return
-        entries = self._entries(path, names, "the list cannot be read, so all files are taken")
-        if entries is not None:
-            self._lists.append(self._named(path, names, entries))
+        named = self._named_or_noted(path, names, "the list cannot be read, so all files are taken")
+        if named is not None:
+            self._lists.append(named)
+
+    def _named_or_noted(self, path: str, names: dict[str, str], failure: str) -> _ListFile | None:
+        """Return the content of a list; None, with a note, where it cannot be read or compared."""
+        entries = self._entries(path, names, failure)
+        if entries is None:
+            return None
+        seconds = _LIST_SECONDS + len(entries) * _ENTRY_SECONDS
+        try:
+            with limited_time(seconds):
+                return self._named(path, names, entries)
+        except OutOfTimeError:
+            self._broken.append(path)
+            reason = f"comparing its paths takes more than {seconds:,.0f} s of processor time"
+            self._note(path, f"{failure}: {reason}", names.get(_SPLIT, ""))
+            return None
 
     def _entries(self, path: str, names: Mapping[str, str], failure: str) -> list[ListEntry] | None:
         """Return the entries of a list; None, with a note, if unreadable or over the line limit."""
@@ -608,9 +628,9 @@ class _Lists:
             names = template.match(path) if template is not None else None
             if names is None or self._other_kind(names):
                 continue
-            entries = self._entries(path, names, "the records cannot be read")
-            if entries is not None:
-                record_lists.append(self._named(path, names, entries))
+            named = self._named_or_noted(path, names, "the records cannot be read")
+            if named is not None:
+                record_lists.append(named)
         return record_lists
 
     def _named(self, path: str, names: dict[str, str], entries: Sequence[ListEntry]) -> _ListFile:
@@ -719,9 +739,8 @@ class _Lists:
         ignored_paths = [
             list_file.path for list_file in self._lists if not self._is_list(list_file, index)
         ]
-        self._lists = [
-            list_file for list_file in self._lists if list_file.path not in ignored_paths
-        ]
+        ignored, broken = set(ignored_paths), set(self._broken)
+        self._lists = [list_file for list_file in self._lists if list_file.path not in ignored]
         explanation = (
             f" ({ignored_paths[0]} has such a name, but no line of it names a file here)"
             if ignored_paths
@@ -746,7 +765,7 @@ class _Lists:
                 unlisted.setdefault(split, []).append(f)
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
-            if name and name not in self._broken and not self._hidden(name):
+            if name and name not in broken and not self._hidden(name):
                 self._note(
                     name,
                     f"no such list{explanation}: all {len(files)} matching files are taken",

@@ -987,6 +987,23 @@ def test_the_first_absent_shard_is_named(tmp_path):
     assert note.reason.endswith("the first absent one is x.tfrecord-00002-of-00004")
 
 
+@pytest.mark.parametrize("key", ["list", "records"])
+def test_a_list_whose_paths_take_too_long_is_left_out_and_said(tmp_path, monkeypatch, key):
+    """A list of 340 kB held a scan for a minute; 32 MB would have done so for more than an hour."""
+    monkeypatch.setattr(work_of, "_LIST_SECONDS", 0.2)
+    monkeypatch.setattr(work_of, "_ENTRY_SECONDS", 0.0)
+    files = [tmp_path / f"x{number}y.npy" for number in range(3)]
+    for path in files:
+        path.write_bytes(b"a")
+    entries = [{"file": "x" * 3_000 + f"{number}.npy"} for number in range(500)]
+    (tmp_path / "train.json").write_text(json.dumps(entries))
+    pattern = schema({"files": r"{id:(?:x*\d*){200}y}.npy", key: "{split}.json"})
+    work = plan(tmp_path, pattern)
+    assert sorted(item.path for item in work.items) == [path.name for path in files]
+    (note,) = [note for note in work.notes if note.key == "train.json"]
+    assert "comparing its paths takes more than 0 s of processor time" in note.reason
+
+
 @pytest.mark.parametrize(
     ("samples", "fields", "where"),
     [
