@@ -155,7 +155,7 @@ _ANSWERED = {
 
 
 def _answered(rng: np.random.Generator) -> Samples:
-    """Questions about a person, an object and a number, and answers of which some repeat these."""
+    """Questions about a person, an object and a number, and answers that name person and object."""
     found = []
     for number in range(600):
         name, thing = ("".join(rng.choice(list("abcdefghiklmnoprstu"), 7)) for _ in range(2))
@@ -165,10 +165,8 @@ def _answered(rng: np.random.Generator) -> Samples:
             f"the {thing} is far",
             f"{rng.integers(10, 99)} times",
         ]
-        told = rng.permutation(parts)[: int(rng.integers(2, 4))]
-        found.append(
-            sample(f"t{number:03d}", {"question": question, "answer": ", and ".join(told) + "."})
-        )
+        told = ", and ".join(rng.permutation(parts))
+        found.append(sample(f"t{number:03d}", {"question": question, "answer": f"{told}."}))
     return found
 
 
