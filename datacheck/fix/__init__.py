@@ -381,7 +381,12 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
     """Write the repaired files below `mended`, in a child; return reasons of failures by path."""
     root = run.listing.root.absolute()
     taken = {*edits, *(str(folder) for path in edits for folder in PurePosixPath(path).parents)}
-    failed = {path: _taken(path + REJECTED) for path in edits if path + REJECTED in taken}
+    failed = {
+        path: f"{path}: rejected lines would go to {path + REJECTED}, which is in the data. Move or "
+        f"rename that."
+        for path in edits
+        if path + REJECTED in taken
+    }
     entries = [run.listing.by_path[path] for path in sorted(edits) if path not in failed]
     for entry in entries:
         (mended / entry.path).parent.mkdir(parents=True, exist_ok=True)
@@ -411,10 +416,6 @@ def _repair_files(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> dict
     return failed
 
 
-def _taken(name: str) -> str:
-    return f"{name}: is in the data already, from an earlier repair. Move or rename it."
-
-
 def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> dict[str, str]:
     """Move repaired files into the copy, and no other files that the child wrote.
 
@@ -438,7 +439,10 @@ def _collect_repaired(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> 
         # Not `Path.is_file`, which raises where a name is too long.
         repaired = [name for name in (path, path + REJECTED) if os.path.isfile(mended / name)]  # noqa: PTH113
         if existing := [name for name in repaired if (staged / name).exists()]:
-            failed[path] = _taken(existing[0])
+            failed[path] = (
+                f"{existing[0]}: is in the data already, from an earlier repair. Move or rename the "
+                f"file."
+            )
             continue
         for name in repaired:
             fsops.rename(mended / name, staged / name)

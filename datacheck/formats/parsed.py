@@ -17,9 +17,10 @@ from datacheck.errors import FormatError
 from datacheck.formats.limits import DEPTH, strings
 from datacheck.model.sample import Array
 
-# Lists and mappings of a document: this many, and one for each 16 bytes. Each takes 72 bytes and more.
+# Lists and mappings of a document: this many, and one for each 6 bytes, as pairs of small numbers have.
+# Each takes 72 bytes and more. Brackets inside of texts count, too.
 _CONTAINERS = 4_000_000
-_CONTAINER_BYTES = 16
+_CONTAINER_BYTES = 6
 _JSON_DEPTH = 250  # orjson writes 254 levels at most
 
 

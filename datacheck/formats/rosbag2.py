@@ -60,7 +60,8 @@ def _connect(path: AnyPath) -> sqlite3.Connection:
     uri = f"file:{quote(os.fspath(path))}?mode=ro&immutable=1"
     before = _descriptors()
     connection = sqlite3.connect(uri, uri=True)
-    # SQLite looks up the name of the open file and opens that, where by now another one may lie.
+    # SQLite looks up the name of the open file and opens that, where by now another one may lie. No
+    # other thread of a reading process opens files meanwhile.
     opened = _descriptors().items() - before.items()
     status = path.stat()
     if (status.st_dev, status.st_ino) not in {identity for _, identity in opened}:

@@ -327,6 +327,7 @@ def _single_levels(levels: Sequence[_PathLevel]) -> tuple[tuple[_Part, ...], ...
     names = [part for level in levels for part in level.parts if isinstance(part, _Name)]
     if (
         len(levels) < 2
+        or not levels[-1].parts  # a pattern that ends in "/"
         or [level.parts for level in levels].count([_FOLDERS]) > 1
         or not all(level.alone or level.parts == [_FOLDERS] for level in levels)
         or len({part.name for part in names}) < len(names)

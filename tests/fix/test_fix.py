@@ -925,7 +925,8 @@ def test_a_folder_with_the_name_of_rejected_lines_leaves_only_that_file_unrepair
     made = fix(scanned(LINES, place / "data"), LINES, "DC701", place / "copy")
     assert made.changed == (names[0], names[2])
     assert made.unclear == (
-        "b.jsonl.rejected: is in the data already, from an earlier repair. Move or rename it.",
+        "b.jsonl: rejected lines would go to b.jsonl.rejected, which is in the data. Move or rename "
+        "that.",
     )
     assert (place / "copy/b.jsonl").read_text() == BROKEN
     assert (place / "copy/b.jsonl.rejected/c.jsonl").read_text() == '{"a": 1}\n'

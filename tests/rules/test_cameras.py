@@ -545,7 +545,7 @@ def test_few_cameras_in_other_axes_or_inverted_are_named(count, all_axes):
     turned = [pose @ OPENGL if i in odd else pose for i, pose in enumerate(poses)]
     assert odd_poses(turned) == [("opposite", list(odd))]
     inverted = [np.linalg.inv(pose) if i in odd else pose for i, pose in enumerate(poses)]
-    assert odd_poses(inverted) == [("inverse", list(odd))]
+    assert odd_poses(inverted) == ([("inverse", list(odd))] if count >= 5 else [])
 
 
 def test_cameras_that_all_look_at_one_place_are_fine():
@@ -553,6 +553,13 @@ def test_cameras_that_all_look_at_one_place_are_fine():
     assert odd_poses(poses) == []
     assert odd_poses([pose @ OPENGL for pose in poses]) == []
     assert odd_poses([np.linalg.inv(pose) for pose in poses]) == []
+
+
+def test_cameras_that_were_turned_round_are_not_in_other_axes():
+    """They look outward, and are not upside down."""
+    turn = np.diag([-1.0, 1.0, -1.0, 1.0])
+    poses = [view(i, 1, pose=True) for i in range(30)]
+    assert odd_poses([pose @ turn if i < 4 else pose for i, pose in enumerate(poses)]) == []
 
 
 def test_cameras_without_a_common_place_are_not_judged():

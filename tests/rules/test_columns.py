@@ -444,7 +444,11 @@ def test_two_channels_that_are_exchanged_in_few_samples_are_named(pair, count):
     few = range(30, 30 + count)
     (finding,) = findings(changed(quiet_series(), few, lambda x: x[:, order]))
     assert finding.rows.tolist() == list(few)
-    assert (finding.cause.kind, finding.measured["columns"]) == ("channels", list(pair))
+    assert (finding.kind, finding.cause, finding.measured["columns"]) == (
+        "channels",
+        None,
+        list(pair),
+    )
 
 
 def test_channels_of_few_samples_that_only_differ_are_not_called_exchanged():
@@ -462,6 +466,14 @@ def test_a_mirrored_group_that_differs_in_another_channel_too_is_not_called_exch
 def test_channels_whose_order_differs_by_chance_are_not_called_exchanged():
     """The second channel is the larger one in a sixth of the samples, in which both are nearly equal."""
     assert findings(quiet_series(400, (0.3, 0.0, 3.0, 5.0))) == []
+
+
+def test_sizes_and_lenses_of_portraits_are_not_called_exchanged():
+    """Width, height, focal length and exposure do not change within a sample."""
+    rng = np.random.default_rng(2)
+    tables = [np.tile(rng.normal([640, 480, 500, 3]), (20, 1)) for _ in range(100)]
+    values = changed(tables, range(10), lambda x: x[:, [1, 0, 2, 3]])
+    assert findings(values) == []
 
 
 def test_two_channels_without_others_are_not_judged():

@@ -1,5 +1,7 @@
 """DC720: which sample a text belongs to, and runs of samples whose texts moved by one row."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -57,7 +59,7 @@ def test_of_a_long_block_all_samples_near_the_ends_of_a_run_are_compared():
 
 
 @pytest.mark.parametrize(("step", "kind"), [(1, "next"), (-1, "before")])
-@pytest.mark.parametrize("moved", [range(20, 32), range(40, 100), range(100, 118)])
+@pytest.mark.parametrize("moved", [range(20, 32), range(40, 90), range(100, 118)])
 def test_a_run_of_moved_answers_is_named_from_end_to_end(moved, step, kind):
     ((cause, named),) = found(rows(120, moved, step))
     assert (cause, named.tolist()) == (kind, list(moved))
@@ -69,9 +71,17 @@ def test_two_runs_are_two_findings():
     assert [(kind, len(named)) for kind, named in found(texts)] == [("before", 50), ("next", 30)]
 
 
-def test_a_dataset_moved_as_a_whole_is_one_run():
-    ((kind, named),) = found(rows(100, range(100)))
-    assert (kind, named.tolist()) == ("next", list(range(1, 99)))
+def test_texts_that_all_belong_to_a_neighbour_are_silent():
+    """By words alone, a dataset that moved as a whole is like one whose rows overlap."""
+    assert found(rows(100, range(100))) == []
+
+
+def test_overlapping_rows_of_a_dialogue_among_others_are_silent():
+    """Each answer is the next question, word by word."""
+    texts = rows(200)
+    turns = [f"turn {1000 + i} of talk {7000 + i} begins here" for i in range(41)]
+    texts[60:100] = list(pairwise(turns))
+    assert found(texts) == []
 
 
 def test_texts_without_letters_of_the_latin_alphabet_are_compared_by_their_characters():

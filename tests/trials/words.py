@@ -186,6 +186,6 @@ MOVED = Trial(
     _ANSWERED,
     _answered,
     _moved,
-    (Size("60", 60, documented=False), Size("200", 200), Size("500", 500)),
+    (Size("60", 60, documented=False), Size("200", 200)),
     "before",
 )

@@ -447,17 +447,27 @@ class _RareWords:
 
     def __getitem__(self, i: int) -> set[str]:
         if i not in self._known:
-            text = self._texts[i][:_BEGINNING].tobytes().decode("utf-8", "replace")
-            self._known[i] = set(_WORD.findall(text.lower())) - self._common
+            self._known[i] = set(_WORD.findall(self.text(i).lower())) - self._common
         return self._known[i]
+
+    def text(self, i: int) -> str:
+        """Return the beginning of a text."""
+        return self._texts[i][:_BEGINNING].tobytes().decode("utf-8", "replace")
 
 
 def _partners(words: _RareWords, others: _RareWords) -> dict[int, int]:
-    """Return the step to its partner of each probed text, and of the texts where the step changes."""
+    """Return the step to its partner of each probed text, and of the texts where the step changes.
+
+    A turn that two overlapping rows of a dialogue have points nowhere.
+    """
 
     def probe(places: Iterable[int]) -> dict[int, int]:
         steps = {i: _partner(words[i], [others[i + step] for step in _STEPS]) for i in places}
-        return {i: step for i, step in steps.items() if step is not None}
+        return {
+            i: step
+            for i, step in steps.items()
+            if step is not None and not (step and words.text(i) == others.text(i + step))
+        }
 
     found = probe(words.probes)
     changes = [(i, j) for i, j in pairwise(found) if found[i] != found[j]]
@@ -499,11 +509,11 @@ def shifted_texts(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         In 128 samples of each 4,096, the words that a text shares with the other text of its
         own sample, of the next one and of the one before: numbers, words of at least four letters,
         and characters of Chinese and Japanese, without words of a fifth of the texts. A sample
-        counts if it shares at least two words and, for the length of the texts, half as many again
+        counts if it shares at least two words and, for the length of the texts, 1.5 times as many
         with one of the three as with each of the others. Where the direction changes, every sample
         is compared. A run has at least 12 such samples, of
         which nine of ten point in the same direction; of the samples in no run, nine of ten must
-        share most with themselves.
+        share most with themselves, and these are at least as many as those in runs.
     When it is wrong:
         Each text goes on with the sample before: ``DC720: off``.
     Options:
@@ -537,7 +547,10 @@ def shifted_texts(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         outside = np.ones(len(steps), bool)
         for begin, end, _ in runs:
             outside[begin:end] = False
-        if np.count_nonzero(steps[outside]) > (1 - _PURE) * np.count_nonzero(outside):
+        # Most texts must belong to their own sample: in a dialogue cut into overlapping rows, every
+        # text belongs to the row before.
+        own = np.count_nonzero(steps[outside] == 0)
+        if own < max(_PURE * np.count_nonzero(outside), np.count_nonzero(~outside)):
             continue
         for begin, end, step in runs:
             mask = np.zeros(len(rows), bool)

@@ -369,7 +369,9 @@ _ALONG = 0.9  # cosine of the angle between a camera's axis and the way to the c
 _LOOK = 0.8  # share of the cameras that must look at it
 _SPREAD = 0.05  # smallest spread of the axes: parallel ones meet nowhere
 _ROUNDS = 10
-_FEWEST = 2  # odd cameras
+# Fewest odd cameras of a kind. An inverted pose may look at the place by chance.
+_FEWEST = {"opposite": 2, "inverse": 5}
+_OF_ODD = {"opposite": 0.5, "inverse": 0.8}  # share of all odd cameras
 
 
 @measure("camera_poses", applies=of_role("transform"))
@@ -411,8 +413,9 @@ def odd_camera_pose(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         The place nearest to the axes of all cameras (third column of the rotation; least sum of
         distances). At least 80 % of the cameras must have it within 26 degrees of their axis, on
         the same side, and the axes must not be parallel. Then cameras count that have it within 26
-        degrees of the opposite direction, and those whose inverse has it within 26 degrees, at up
-        to twice the distance of the others; two or more of a kind, and half of all odd cameras.
+        degrees of the opposite direction and are upside down to the others (two or more, and half
+        of all odd cameras), and those whose inverse has it within 26 degrees, at up to twice the
+        distance of the others (five or more, and 80 % of the odd ones).
     When it is wrong:
         Some cameras were turned outwards: ``DC318: off``.
     Options:
@@ -482,9 +485,16 @@ def _odd_cameras(poses: Array) -> dict[str, Array]:
         opposite &= ~inverse
     else:
         inverse &= ~opposite
-    odd = {"opposite": opposite, "inverse": inverse}
-    least = max(_FEWEST, 0.5 * np.count_nonzero(~looks))
-    return {kind: mask for kind, mask in odd.items() if np.count_nonzero(mask) >= least}
+    # Other axes turn y over, too; a camera that was turned round keeps it up.
+    up = poses[:, :, 1]
+    if opposite.any() and np.median(up[opposite] @ up[looks].mean(axis=0)) >= 0:
+        opposite[:] = False
+    least = np.count_nonzero(~looks)
+    return {
+        kind: mask
+        for kind, mask in (("opposite", opposite), ("inverse", inverse))
+        if np.count_nonzero(mask) >= max(_FEWEST[kind], _OF_ODD[kind] * least)
+    }
 
 
 def _unit(vectors: Array) -> Array:

@@ -261,8 +261,8 @@ def partly_missing(rows: Rows, case: RuleContext) -> Iterator[Failure]:
         skips these samples or fills in zeros.
     Measure:
         Share of the samples that lack the field, or the file that holds it. If all fields are
-        optional, a sample none of whose fields stands beside this one in another sample is of
-        another kind, and lacks nothing. Companions are judged
+        optional, a sample lacks nothing that shares no field with the samples that have this one: it
+        is of another kind. Companions are judged
         by the file listing alone: they are not opened, and a file of 0 bytes counts as missing and
         is always reported.
     When it is wrong:
