@@ -424,14 +424,14 @@ def odd_camera_pose(rows: Rows, case: RuleContext) -> Iterator[Failure]:
 
         schema: {fields: {t: {role: transform, shape: [4, 4]}}}
         samples:
-          - {n: 20, t: {view: 60, pose: true}}
-          - {n: 3, t: {view: 60, pose: true, inverted: true}}
+          - {n: 30, t: {view: 60, pose: true}}
+          - {n: 6, t: {view: 60, pose: true, inverted: true}}
 
     Good::
 
         schema: {fields: {t: {role: transform, shape: [4, 4]}}}
         samples:
-          - {n: 23, t: {view: 60, pose: true}}
+          - {n: 36, t: {view: 60, pose: true}}
 
     Fix:
         Change the sign of the second and the third column of these rotations, or invert the
