@@ -532,7 +532,7 @@ def shifted_texts(rows: Rows, case: RuleContext) -> Iterator[Failure]:
           - {n: 50, q: {counted: "What is {} less {}?"}, a: {counted: "{} of {} are left."}}
 
     Fix:
-        Join the two columns again by an id, or move one of them by one row in this run.
+        Look for the row that was lost or added, and join the two columns again by an id.
     Reference:
         A table of questions whose answers moved by one row in 800 of 7,473 rows.
     """
@@ -599,12 +599,12 @@ def _shifted(rows: Rows, pair: tuple[str, str], mask: Array, steps: Array, step:
         measured={"samples": count, "compared": len(steps), "agree": agree},
         expected={"step": 0},
         cause=Cause(
-            f"{name} or {other} moved by one row here",
+            f"probably {name} or {other} moved by one row here",
             "next" if step > 0 else "before",
             explains=count,
         ),
-        fix=f"Join {name} and {other} again by an id, or move one of them by one row in this run; "
-        "look at both ends of the run for a row that was lost or added.",
+        fix=f"Look at both ends of the run for a row that was lost or added, then join {name} and "
+        f"{other} again by an id.",
         kind=f"{name},{other}",
         extra=pair,
     )

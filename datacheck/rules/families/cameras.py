@@ -527,7 +527,8 @@ def _odd_pose(mask: Array, kind: str, others: int) -> Failure:
         "inverse": (
             "only with an inverted pose at",
             "probably from the world to the camera",
-            "Invert them once: R^T and -R^T t.",
+            "Look at their pictures; if they show the same place, invert the matrices once: R^T and "
+            "-R^T t.",
         ),
     }[kind]
     return Failure(
